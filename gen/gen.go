@@ -1,0 +1,145 @@
+package gen
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"pktgen/frames"
+	"pktgen/internal/clock"
+	"pktgen/ring"
+	"pktgen/stats"
+	"pktgen/units"
+)
+
+// DefaultBatch is the most frames that one system call carries. Measured on a
+// TPACKET_V2 ring, 60 octets: batch 1 0.46, 8 0.72, 64 0.81 M frames/s, more
+// than 64 no faster.
+const DefaultBatch = 64
+
+// Config describes a run of one interface.
+type Config struct {
+	Workers  int
+	CPUs     []int                             // one a worker; nil: not pinned
+	Enter    func() error                      // moves the calling thread into the interface's network namespace; may be nil
+	Open     func(worker int) (ring.TX, error) // called on the worker's thread
+	Template func(worker int) *frames.Template // of the worker's own stream
+	Rate     units.FrameRate                   // of all workers together; zero: as fast as it goes
+	Count    uint64                            // frames of all workers together; 0: no limit
+	Duration time.Duration                     // 0: no limit
+	Batch    int                               // 0: DefaultBatch
+	Refill   bool                              // copy the whole template into the slot for each frame
+}
+
+// startLead is how far ahead of Start's call the first frame is due, so that
+// every worker has been woken by then.
+const startLead = 2 * time.Millisecond
+
+// Generator is a set of workers. Its methods are safe from any goroutine.
+type Generator struct {
+	cfg     Config
+	workers []*worker
+	counts  *stats.Set[stats.TxCounts]
+
+	startNs  int64 // set before the start channel is closed
+	start    chan struct{}
+	finish   chan struct{}
+	finishes sync.Once
+	repeats  int // closing frames a stream; set before finish is closed
+	stop     atomic.Bool
+	drained  sync.WaitGroup
+	closed   sync.WaitGroup
+}
+
+// Result is what one worker did, exact once Wait has returned.
+type Result struct {
+	Worker, CPU int    // CPU -1: not pinned
+	Offered     uint64 // frames given to the kernel
+	Sent        uint64 // of these, taken by the driver
+	Rejected    uint64 // of these, refused by the kernel for their form
+	Unsent      uint64 // of these, still in the ring when it was closed
+	Bytes       uint64 // octets of the frames sent, FCS included
+	Busy        uint64 // times the device took no more for a while
+	FirstNs     int64  // first frame handed over, monotonic
+	LastNs      int64  // last frame handed over, monotonic
+	Err         error  // what ended the worker early
+}
+
+// Open starts the workers and returns when each has its ring. On an error all
+// of them are closed again.
+func Open(cfg Config) (*Generator, error) {
+	if cfg.Batch == 0 {
+		cfg.Batch = DefaultBatch
+	}
+	if cfg.CPUs != nil && len(cfg.CPUs) < cfg.Workers {
+		return nil, fmt.Errorf("%d workers, but %d CPUs", cfg.Workers, len(cfg.CPUs))
+	}
+	g := &Generator{
+		cfg: cfg, counts: stats.NewSet[stats.TxCounts](cfg.Workers),
+		start: make(chan struct{}), finish: make(chan struct{}),
+	}
+	total := framesWithin(cfg.Rate.Num, cfg.Rate.Den, int64(cfg.Duration))
+	if cfg.Count != 0 && (total == 0 || cfg.Count < total) {
+		total = cfg.Count
+	}
+	ready := make(chan error)
+	for i := range cfg.Workers {
+		w := newWorker(g, i, total)
+		g.workers = append(g.workers, w)
+		g.drained.Add(1)
+		g.closed.Go(func() { w.run(ready) })
+	}
+	var errs []error
+	for range cfg.Workers {
+		if err := <-ready; err != nil {
+			errs = append(errs, err)
+		}
+	}
+	if len(errs) > 0 {
+		g.stop.Store(true)
+		g.Start()
+		g.Close(0)
+		return nil, errs[0] // the others say the same of other queues
+	}
+	return g, nil
+}
+
+// Start lets every worker begin, at one instant. Called once.
+func (g *Generator) Start() {
+	g.startNs = clock.Mono() + int64(startLead)
+	close(g.start)
+}
+
+// Stop asks the workers to end; Wait waits until they have.
+func (g *Generator) Stop() { g.stop.Store(true) }
+
+// Wait returns when every worker has ended and drained its ring.
+func (g *Generator) Wait() []Result {
+	g.drained.Wait()
+	rs := make([]Result, len(g.workers))
+	for i, w := range g.workers {
+		rs[i] = w.result
+	}
+	return rs
+}
+
+// Close has each worker send its closing frames, repeats times, and close its
+// ring. It stops the run first if that still goes on. Later calls do nothing.
+func (g *Generator) Close(repeats int) error {
+	g.Stop()
+	g.finishes.Do(func() {
+		g.repeats = repeats
+		close(g.finish)
+	})
+	g.closed.Wait()
+	var errs []error
+	for _, w := range g.workers {
+		errs = append(errs, w.closeErr)
+	}
+	return errors.Join(errs...)
+}
+
+// Stats are the counters that the workers publish once a batch.
+func (g *Generator) Stats() *stats.Set[stats.TxCounts] { return g.counts }

@@ -1,0 +1,157 @@
+package sink
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"pktgen/ring"
+	"pktgen/stats"
+)
+
+// DefaultMaxStreams bounds the streams of one worker; each costs some 250 KB,
+// mostly its latency histogram.
+const DefaultMaxStreams = 1024
+
+// Config describes the receiving of one interface.
+type Config struct {
+	Workers    int
+	CPUs       []int                             // one a worker; nil: not pinned
+	Enter      func() error                      // moves the calling thread into the interface's network namespace; may be nil
+	Open       func(worker int) (ring.RX, error) // called on the worker's thread
+	RunID      *uint16                           // count this run only, all others as stale; nil: every run is ours
+	MaxStreams int                               // 0: DefaultMaxStreams
+	NoVerify   bool                              // take checksums as right: no corrupt frame is found
+}
+
+// Sink is a set of workers. Its methods are safe from any goroutine.
+type Sink struct {
+	cfg     Config
+	workers []*worker
+	counts  *stats.Set[stats.RxCounts]
+
+	start   chan struct{}
+	starts  sync.Once
+	stop    atomic.Bool
+	stopped sync.WaitGroup
+	failed  chan struct{} // closed when a worker ends by an error
+	fails   sync.Once
+}
+
+// Result is what arrived, exact.
+type Result struct {
+	Streams   []*Stream // by run and id; merged over the workers
+	Counts    stats.RxCounts
+	Overflow  uint64 // stamped frames of streams beyond MaxStreams
+	Malformed uint64 // blocks whose offsets led out of them
+	FirstNs   int64  // receive time of the first of our frames, ns since the Unix epoch
+	LastNs    int64
+	Workers   []WorkerResult
+	Err       error // what ended a worker early
+}
+
+// WorkerResult is one worker's share.
+type WorkerResult struct {
+	Worker, CPU int // CPU -1: not pinned
+	Frames      uint64
+	Drops       ring.KernelDrops
+}
+
+// Open starts the workers and returns when each has its ring. On an error all
+// of them are closed again.
+func Open(cfg Config) (*Sink, error) {
+	if cfg.MaxStreams == 0 {
+		cfg.MaxStreams = DefaultMaxStreams
+	}
+	if cfg.CPUs != nil && len(cfg.CPUs) < cfg.Workers {
+		return nil, fmt.Errorf("%d workers, but %d CPUs", cfg.Workers, len(cfg.CPUs))
+	}
+	s := &Sink{
+		cfg: cfg, counts: stats.NewSet[stats.RxCounts](cfg.Workers),
+		start: make(chan struct{}), failed: make(chan struct{}),
+	}
+	ready := make(chan error)
+	var first error
+	// One after the other: the rings join a fanout group in the order of their numbers.
+	for i := range cfg.Workers {
+		w := newWorker(s, i)
+		s.workers = append(s.workers, w)
+		s.stopped.Go(func() { w.run(ready) })
+		if err := <-ready; err != nil {
+			first = err
+			break
+		}
+	}
+	if first != nil {
+		s.Stop()
+		s.Wait()
+		return nil, first
+	}
+	return s, nil
+}
+
+// Start throws away what has arrived so far and begins to count. It returns at
+// once; a frame that arrives after the return is counted.
+func (s *Sink) Start() {
+	s.starts.Do(func() { close(s.start) })
+	for _, w := range s.workers {
+		<-w.started
+	}
+}
+
+// Stop asks the workers to end, once they have counted what has arrived.
+func (s *Sink) Stop() { s.stop.Store(true); s.starts.Do(func() { close(s.start) }) }
+
+// Failed is closed when a worker has ended by an error, such as a lost link.
+func (s *Sink) Failed() <-chan struct{} { return s.failed }
+
+// Stats are the counters that the workers publish once a block.
+func (s *Sink) Stats() *stats.Set[stats.RxCounts] { return s.counts }
+
+// Streams says how many streams have been seen so far, and of how many of them
+// the closing frame.
+func (s *Sink) Streams() (seen, closed int) {
+	for _, w := range s.workers {
+		seen += int(w.seen.Load())
+		closed += int(w.closed.Load())
+	}
+	return seen, closed
+}
+
+// Wait returns when every worker has ended.
+func (s *Sink) Wait() *Result {
+	s.stopped.Wait()
+	r := &Result{}
+	byKey := map[key]*Stream{}
+	var errs []error
+	for _, w := range s.workers {
+		r.Overflow += w.overflow
+		r.Malformed += w.malformed
+		r.Counts = stats.Add(r.Counts, w.counts)
+		r.Workers = append(r.Workers, WorkerResult{Worker: w.index, CPU: w.cpu, Frames: w.counts.Frames, Drops: w.drops})
+		errs = append(errs, w.err)
+		for _, st := range w.streams.list {
+			if have := byKey[st.key]; have != nil {
+				have.merge(st)
+				continue
+			}
+			byKey[st.key] = st
+			r.Streams = append(r.Streams, st)
+		}
+	}
+	for _, st := range r.Streams {
+		if st.Frames == 0 {
+			continue
+		}
+		if r.FirstNs == 0 || st.FirstNs < r.FirstNs {
+			r.FirstNs = st.FirstNs
+		}
+		r.LastNs = max(r.LastNs, st.LastNs)
+	}
+	slices.SortFunc(r.Streams, func(a, b *Stream) int { return cmp.Compare(a.key, b.key) })
+	r.Err = errors.Join(errs...)
+	return r
+}

@@ -1,0 +1,159 @@
+package sink
+
+import (
+	"pktgen/frames"
+	"pktgen/stats"
+	"pktgen/units"
+)
+
+// key names a stream: kind of stamp, run and stream id.
+type key uint64
+
+func makeKey(s *frames.Stamp) key {
+	if s.Kind == frames.KindKernelPktgen {
+		return key(frames.KindKernelPktgen) << 32
+	}
+	return key(frames.KindTest)<<32 | key(s.RunID)<<16 | key(s.StreamID)
+}
+
+// Stream is what one worker knows of one stream. Owned by the worker until
+// Wait has returned.
+type Stream struct {
+	key        key
+	RunID, ID  uint16
+	KernelGen  bool // frames of the Linux kernel's pktgen
+	window     stats.SeqWindow
+	Frames     uint64 // with our stamp, duplicates included
+	Bytes      uint64 // of these, octets with FCS
+	Duplicates uint64
+	Reordered  uint64 // RFC 4737
+	TooOld     uint64 // of Reordered: later than the window; a duplicate cannot be told
+	Corrupt    uint64
+	FirstNs    int64 // receive time of the first frame, ns since the Unix epoch
+	LastNs     int64
+	Closed     bool   // a closing frame has come
+	Expected   uint64 // the count in it
+	Latency    *stats.Latency
+	Jitter     stats.Jitter
+}
+
+// Unique is the number of different frames received.
+func (s *Stream) Unique() uint64 { return s.Frames - s.Duplicates }
+
+// First is the lowest sequence number that was seen first.
+func (s *Stream) First() uint64 { return s.window.First() }
+
+// Sent is the number of frames of the stream as far as the sink knows: that of
+// the closing frame, else up to the highest sequence number seen.
+func (s *Stream) Sent() uint64 {
+	switch {
+	case s.Closed:
+		return s.Expected
+	case s.Frames == 0:
+		return 0
+	case s.KernelGen: // it says neither where it begins nor where it ends
+		return s.window.Next() - s.window.First()
+	}
+	return s.window.Next()
+}
+
+// Lost is Sent less what was received.
+func (s *Stream) Lost() uint64 {
+	if sent, got := s.Sent(), s.Unique(); sent > got {
+		return sent - got
+	}
+	return 0
+}
+
+// observe counts one frame.
+func (s *Stream) observe(size units.FrameSize, receivedNs int64, stamp *frames.Stamp, c *stats.RxCounts) {
+	s.Frames++
+	s.Bytes += uint64(size)
+	c.Frames++
+	c.Bytes += uint64(size)
+	if s.Frames == 1 {
+		s.FirstNs = receivedNs
+	}
+	s.LastNs = receivedNs
+	verdict, _ := s.window.Observe(stamp.Seq)
+	switch verdict {
+	case stats.Duplicate:
+		s.Duplicates++
+		c.Duplicates++
+		return
+	case stats.TooOld:
+		s.TooOld++
+		c.TooOld++
+		fallthrough
+	case stats.Reordered:
+		s.Reordered++
+		c.Reordered++
+	}
+	c.Unique++
+}
+
+// time records when the frame came, against its stamp.
+func (s *Stream) time(receivedNs int64, stamp *frames.Stamp) {
+	transit := receivedNs - stamp.TimeNs
+	s.Latency.Observe(transit)
+	s.Jitter.Observe(transit)
+}
+
+// table finds streams by key: open addressing, never more than half full. It
+// allocates when a stream is first seen, never after.
+type table struct {
+	slots []*Stream
+	list  []*Stream
+	last  *Stream
+	max   int
+}
+
+func newTable(max int) table {
+	size := 1
+	for size < 2*max {
+		size *= 2
+	}
+	return table{slots: make([]*Stream, size), max: max}
+}
+
+// find returns the stream of k, nil when it is not there.
+func (t *table) find(k key) *Stream {
+	if t.last != nil && t.last.key == k {
+		return t.last
+	}
+	for i := t.slot(k); ; i = (i + 1) % len(t.slots) {
+		s := t.slots[i]
+		if s == nil {
+			return nil
+		}
+		if s.key == k {
+			t.last = s
+			return s
+		}
+	}
+}
+
+// add makes the stream of a key that is not there; nil when the table is full.
+func (t *table) add(k key) *Stream {
+	if len(t.list) == t.max {
+		return nil
+	}
+	s := &Stream{
+		key: k, RunID: uint16(k >> 16), ID: uint16(k),
+		KernelGen: k>>32 == key(frames.KindKernelPktgen),
+		Latency:   stats.NewLatency(),
+	}
+	i := t.slot(k)
+	for t.slots[i] != nil {
+		i = (i + 1) % len(t.slots)
+	}
+	t.slots[i] = s
+	t.list = append(t.list, s)
+	t.last = s
+	return s
+}
+
+// slot is where the search for k begins (Fibonacci hashing).
+func (t *table) slot(k key) int {
+	return int(uint64(k) * 0x9e3779b97f4a7c15 >> 33 % uint64(len(t.slots)))
+}

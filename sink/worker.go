@@ -1,0 +1,270 @@
+package sink
+
+import (
+	"errors"
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"pktgen/frames"
+	"pktgen/internal/clock"
+	"pktgen/internal/pin"
+	"pktgen/ring"
+	"pktgen/stats"
+	"pktgen/units"
+)
+
+const (
+	// waitBlock bounds the wait for a block, so that the stop flag is seen.
+	waitBlock = 20 * time.Millisecond
+	// lastWait is longer than the kernel keeps a block that is not full.
+	lastWait = 12 * time.Millisecond
+	// lastNs bounds the counting after Stop while frames still come in.
+	lastNs = 300_000_000
+	// dropsNs is how often the kernel is asked for its drops.
+	dropsNs = 100_000_000
+)
+
+// worker is one queue's receiver. All but the atomics is owned by its
+// goroutine until the sink's stopped group says that it has ended.
+type worker struct {
+	s       *Sink
+	index   int
+	cpu     int
+	rx      ring.RX
+	streams table
+	parsed  frames.Parsed
+	frame   ring.Frame
+	counts  stats.RxCounts
+	shard   *stats.Shard[stats.RxCounts]
+
+	overflow  uint64
+	malformed uint64
+	drops     ring.KernelDrops
+	before    ring.KernelDrops // at the start of counting
+	dropsAtNs int64
+	err       error
+
+	started chan struct{}
+	seen    atomic.Uint32 // streams
+	closed  atomic.Uint32 // streams whose closing frame has come
+}
+
+func newWorker(s *Sink, index int) *worker {
+	w := &worker{
+		s: s, index: index, cpu: -1,
+		streams: newTable(s.cfg.MaxStreams),
+		shard:   s.counts.Shard(index),
+		started: make(chan struct{}),
+	}
+	if s.cfg.CPUs != nil {
+		w.cpu = s.cfg.CPUs[index]
+	}
+	return w
+}
+
+// run is the life of a worker, on a thread that dies with it: it has been
+// pinned, and may stand in another network namespace.
+func (w *worker) run(ready chan<- error) {
+	runtime.LockOSThread()
+	err := w.open()
+	ready <- err
+	if err != nil {
+		close(w.started)
+		return
+	}
+	<-w.s.start
+	w.discard()
+	close(w.started)
+	if err := w.loop(); err != nil {
+		w.err = err
+		w.s.fails.Do(func() { close(w.s.failed) })
+	}
+	w.readDrops()
+	stats.Publish(w.shard, &w.counts)
+	w.err = errors.Join(w.err, w.rx.Close())
+}
+
+func (w *worker) open() error {
+	cfg := &w.s.cfg
+	if cfg.Enter != nil {
+		if err := cfg.Enter(); err != nil {
+			return err
+		}
+	}
+	if w.cpu >= 0 {
+		if err := pin.Thread(w.cpu); err != nil {
+			return err
+		}
+	}
+	rx, err := cfg.Open(w.index)
+	if err != nil {
+		return err
+	}
+	w.rx = rx
+	return nil
+}
+
+// discard releases the blocks that arrived before the start, and takes the
+// kernel's drops until now as the base line.
+func (w *worker) discard() {
+	end := clock.Mono() + dropsNs
+	for clock.Mono() < end {
+		b, err := w.rx.Next(0)
+		if err != nil {
+			break
+		}
+		w.rx.Release(b)
+	}
+	w.before, _ = w.rx.Drops() // an error comes again at the first reading in loop
+}
+
+// loop counts until Stop, and then what has arrived by then.
+func (w *worker) loop() error {
+	wait, endNs := waitBlock, int64(0)
+	for {
+		b, err := w.rx.Next(wait)
+		if err == nil {
+			w.block(b)
+			w.rx.Release(b)
+		} else if !errors.Is(err, ring.ErrTimeout) {
+			return err
+		} else if endNs != 0 {
+			return nil
+		}
+		now := clock.Mono()
+		if now-w.dropsAtNs > dropsNs {
+			w.dropsAtNs = now
+			w.readDrops()
+		}
+		stats.Publish(w.shard, &w.counts)
+		if endNs == 0 && w.s.stop.Load() {
+			wait, endNs = lastWait, now+lastNs
+		}
+		if endNs != 0 && now > endNs {
+			return nil
+		}
+	}
+}
+
+func (w *worker) readDrops() {
+	d, err := w.rx.Drops()
+	if err != nil {
+		return // the link is lost, and Next says so; the last reading stands
+	}
+	w.drops = ring.KernelDrops{
+		Packets: d.Packets - w.before.Packets,
+		Drops:   d.Drops - w.before.Drops,
+		Freezes: d.Freezes - w.before.Freezes,
+	}
+	w.counts.KernelDrops = w.drops.Drops
+}
+
+func (w *worker) block(b *ring.Block) {
+	f := &w.frame
+	for b.Next(f) {
+		switch frames.ParseStamp(f.Data, &w.parsed) {
+		case frames.KindTest, frames.KindKernelPktgen:
+			w.test(f)
+		case frames.KindClosing:
+			w.closing(f)
+		default:
+			w.counts.Other++
+			w.counts.OtherBytes += uint64(units.FromSocket(f.WireLen))
+		}
+	}
+	if b.Malformed() {
+		w.malformed++
+	}
+}
+
+// test counts a frame with a stamp.
+func (w *worker) test(f *ring.Frame) {
+	stamp := &w.parsed.Stamp
+	corrupt := w.corrupt(f)
+	st := w.stream(stamp, corrupt)
+	if st == nil {
+		return
+	}
+	if corrupt {
+		w.counts.Corrupt++
+		st.Corrupt++
+		if st.window.Ahead(stamp.Seq) > stats.WindowSize {
+			return // its sequence number is among what is wrong
+		}
+	}
+	st.observe(units.FromSocket(f.WireLen), f.TimeNs, stamp, &w.counts)
+	if !corrupt && stamp.TimeNs != 0 {
+		st.time(f.TimeNs, stamp)
+	}
+}
+
+// corrupt says that the frame's checksums are wrong.
+func (w *worker) corrupt(f *ring.Frame) bool {
+	return !w.s.cfg.NoVerify && !f.ChecksumPartial && !frames.VerifyChecksums(f.Data, &w.parsed)
+}
+
+// closing notes how many frames its stream has.
+func (w *worker) closing(f *ring.Frame) {
+	stamp := &w.parsed.Stamp
+	if w.corrupt(f) {
+		w.counts.Other++ // not a word of it can be believed
+		return
+	}
+	st := w.stream(stamp, false)
+	if st == nil {
+		return
+	}
+	w.counts.Closing++
+	if !st.Closed {
+		st.Closed, st.Expected = true, stamp.Count
+		w.closed.Add(1)
+	}
+}
+
+// stream finds or makes the stream of a stamp; nil, and the frame counted as
+// what it is, where there is none. A corrupt frame makes no stream.
+func (w *worker) stream(stamp *frames.Stamp, corrupt bool) *Stream {
+	run := w.s.cfg.RunID
+	if run != nil && stamp.Kind != frames.KindKernelPktgen && stamp.RunID != *run {
+		w.counts.Stale++
+		return nil
+	}
+	k := makeKey(stamp)
+	if st := w.streams.find(k); st != nil {
+		return st
+	}
+	if corrupt {
+		w.counts.Corrupt++
+		return nil
+	}
+	st := w.streams.add(k)
+	if st == nil {
+		w.overflow++
+		return nil
+	}
+	w.seen.Add(1)
+	return st
+}
+
+// merge adds what another worker has seen of the same stream: it was moved
+// from one to the other, so that no frame is in both.
+func (s *Stream) merge(o *Stream) {
+	s.Frames += o.Frames
+	s.Bytes += o.Bytes
+	s.Duplicates += o.Duplicates
+	s.Reordered += o.Reordered
+	s.TooOld += o.TooOld
+	s.Corrupt += o.Corrupt
+	if o.Frames > 0 && (s.FirstNs == 0 || o.FirstNs < s.FirstNs) {
+		s.FirstNs = o.FirstNs
+	}
+	s.LastNs = max(s.LastNs, o.LastNs)
+	if o.Closed {
+		s.Closed, s.Expected = true, o.Expected
+	}
+	if o.window.Next() > s.window.Next() {
+		s.window = o.window
+	}
+	s.Latency.Merge(o.Latency)
+}

@@ -1,0 +1,89 @@
+package stats
+
+import (
+	"math"
+
+	hdr "github.com/HdrHistogram/hdrhistogram-go"
+)
+
+// MaxLatency is the greatest latency that the histogram resolves, ns: 10 s.
+const MaxLatency = 10_000_000_000
+
+// histogramDigits is the number of significant digits kept: a value is off by
+// less than 1 in 1000.
+const histogramDigits = 3
+
+// Latency holds latencies from 1 ns to 10 s in a histogram of three significant
+// digits (some 200 KB), with exact count, least, greatest and mean. Owned by
+// one goroutine.
+type Latency struct {
+	hist     *hdr.Histogram
+	count    uint64
+	min, max int64
+	sum      float64 // exact to 2^53 ns, 104 days of latency; then to 1 in 10^15
+	negative uint64
+	over     uint64
+}
+
+// LatencySummary is what there is to say of a Latency, in ns.
+type LatencySummary struct {
+	Count                      uint64 // latencies in the figures below
+	Min, Max                   int64  // exact
+	Mean                       float64
+	P50, P90, P99, P999, P9999 int64
+	Negative                   uint64 // below 0: the clocks disagree. In no other figure
+	Over                       uint64 // of Count, above MaxLatency: percentiles take them as MaxLatency
+}
+
+// NewLatency makes an empty one.
+func NewLatency() *Latency {
+	return &Latency{hist: hdr.New(1, MaxLatency, histogramDigits), min: math.MaxInt64}
+}
+
+// Observe takes one latency, ns.
+func (l *Latency) Observe(ns int64) {
+	if ns < 0 {
+		l.negative++
+		return
+	}
+	l.count++
+	l.sum += float64(ns)
+	l.min = min(l.min, ns)
+	l.max = max(l.max, ns)
+	if ns > MaxLatency {
+		l.over++
+		ns = MaxLatency
+	}
+	_ = l.hist.RecordValue(ns) // its only error is a value out of range
+}
+
+// Merge adds all that o holds.
+func (l *Latency) Merge(o *Latency) {
+	l.hist.Merge(o.hist)
+	l.count += o.count
+	l.sum += o.sum
+	l.min = min(l.min, o.min)
+	l.max = max(l.max, o.max)
+	l.negative += o.negative
+	l.over += o.over
+}
+
+// Count is the number of latencies, negative ones not counted.
+func (l *Latency) Count() uint64 { return l.count }
+
+// Summary is zero but for Negative where nothing was observed.
+func (l *Latency) Summary() LatencySummary {
+	s := LatencySummary{Count: l.count, Negative: l.negative, Over: l.over}
+	if l.count == 0 {
+		return s
+	}
+	s.Min, s.Max, s.Mean = l.min, l.max, l.sum/float64(l.count)
+	for _, p := range []struct {
+		to *int64
+		at float64
+	}{{&s.P50, 50}, {&s.P90, 90}, {&s.P99, 99}, {&s.P999, 99.9}, {&s.P9999, 99.99}} {
+		// The histogram rounds up within three digits: never beyond what was seen.
+		*p.to = max(s.Min, min(s.Max, l.hist.ValueAtPercentile(p.at)))
+	}
+	return s
+}
