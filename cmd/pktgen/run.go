@@ -1,0 +1,160 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"pktgen/internal/netdev"
+)
+
+// runDuration is how long a run is where nothing else ends it.
+const runDuration = 10 * time.Second
+
+func runCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "run",
+		Usage:     "send and receive in one process: rate, loss and where, latency",
+		UsageText: "pktgen run --tx INTERFACE --rx INTERFACE [flags]",
+		Description: `Sends out of one interface and receives on another of this machine, both in this
+process, so that loss is exact and latency is by one clock.
+
+Several pairs: --tx A,B --rx C,D. An interface in a network namespace is
+NAMESPACE/INTERFACE; "lab" fills both in.
+
+Examples:
+  pktgen run --tx eth31 --rx eth32
+  pktgen run --tx eth31 --rx eth32 -s 1518 -r 50% --duration 60s --json
+  pktgen run --tx eth31 --rx eth32 --both-ways -r 100kpps --max-loss 0
+  pktgen lab wire -- run --rate 100kpps`,
+		Flags: concat(env(
+			&cli.StringSliceFlag{Name: "tx", Usage: "sending `INTERFACE`, or NAMESPACE/INTERFACE; several with commas"},
+			&cli.StringSliceFlag{Name: "rx", Usage: "receiving `INTERFACE`, likewise"},
+			&cli.BoolFlag{Name: "both-ways", Usage: "send back too, at the same rate"},
+		), frameFlags(), timeFlags(0, "10s, no limit with --count"), backendFlag(), rxFlags(), outputFlags()),
+		Action: runAction,
+	}
+}
+
+func runAction(c *cli.Context) (err error) {
+	if err := noArguments(c); err != nil {
+		return err
+	}
+	t, err := parseTraffic(c)
+	if err != nil {
+		return err
+	}
+	if t.duration == 0 && t.count == 0 {
+		t.duration = runDuration
+	}
+	p := parser{c: c}
+	txs, rxs := p.ifaces("tx"), p.ifaces("rx")
+	p.backend("backend")
+	r := p.reception()
+	r.clock = clockSameHost
+	maxLoss, minPPS := p.ratio("max-loss"), p.minRate(t)
+	if p.err != nil {
+		return p.err
+	}
+	if len(txs) != len(rxs) {
+		return usagef("%d sending interfaces, but %d receiving ones: give as many of each", len(txs), len(rxs))
+	}
+	if c.Bool("both-ways") {
+		txs, rxs = append(txs[:len(txs):len(txs)], rxs...), append(rxs[:len(rxs):len(rxs)], txs...)
+	}
+	if err := distinct("tx", txs); err != nil {
+		return err
+	}
+	if err := distinct("rx", rxs); err != nil {
+		return err
+	}
+	out, err := newOutput(c)
+	if err != nil {
+		return err
+	}
+	s := newSession("run", out)
+	s.config, s.limits.maxLoss = settings(c), maxLoss
+	defer func() { err = errors.Join(err, s.close()) }()
+	for _, ref := range rxs { // they answer the senders' questions for addresses
+		if err := s.addRX(ref, r); err != nil {
+			return err
+		}
+	}
+	for i, ref := range txs {
+		if err := s.addTX(c.Context, ref, direction(t, i >= len(txs)/2 && c.Bool("both-ways"))); err != nil {
+			return err
+		}
+	}
+	for _, e := range s.tx {
+		pps, err := minPPS(e)
+		if err != nil {
+			return err
+		}
+		s.limits.minPPS += pps
+	}
+	if err := planCPUs(s, t.cpus); err != nil {
+		return err
+	}
+	return s.run(c.Context)
+}
+
+// direction is the traffic of one direction: that of the way back has its
+// addresses changed over.
+func direction(t *traffic, back bool) *traffic {
+	if !back {
+		return t
+	}
+	b := *t
+	b.src, b.dst = t.dst, t.src
+	b.srcMAC, b.dstMAC = nil, t.srcMAC
+	b.back = true
+	return &b
+}
+
+func distinct(flag string, refs []netdev.Ref) error {
+	seen := map[netdev.Ref]bool{}
+	for _, r := range refs {
+		if seen[r] {
+			return usagef("--%s: %v stands twice", flag, r)
+		}
+		seen[r] = true
+	}
+	return nil
+}
+
+// iface reads a flag that names one interface.
+func (p *parser) iface(flag string) netdev.Ref {
+	s := p.c.String(flag)
+	if s == "" && p.err == nil {
+		p.err = withHint(usagef("--%s: which interface?", flag), "--%s eth31; ip link shows them", flag)
+	}
+	return p.ref(flag, s)
+}
+
+// ifaces reads a flag that names one interface or several.
+func (p *parser) ifaces(flag string) (refs []netdev.Ref) {
+	names := p.c.StringSlice(flag)
+	if len(names) == 0 && p.err == nil {
+		p.err = withHint(usagef("--%s: which interface?", flag), "--tx eth31 --rx eth32; ip link shows them; pktgen lab wire -- run ... makes two")
+	}
+	for _, n := range names {
+		refs = append(refs, p.ref(flag, n))
+	}
+	return refs
+}
+
+// backend reads a flag that names a backend: there is one so far.
+func (p *parser) backend(flag string) string { return p.choice(flag, "auto", "packet") }
+
+func (p *parser) choice(flag string, choices ...string) string {
+	s := p.c.String(flag)
+	for _, ch := range choices {
+		if s == ch {
+			return s
+		}
+	}
+	p.fail(flag, "want %s", fmt.Sprint(choices))
+	return s
+}

@@ -1,0 +1,303 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"pktgen/internal/netdev"
+	"pktgen/neigh"
+	"pktgen/report"
+	"pktgen/ring"
+	"pktgen/ring/tpacket"
+	"pktgen/sink"
+	"pktgen/stats"
+)
+
+// reception is how to receive: every effective setting.
+type reception struct {
+	queues     int
+	cpus       []int
+	answer     bool
+	promisc    bool
+	verify     bool
+	maxStreams int
+	clock      string // what the two ends' clocks are known to be: report.Latency.Clock
+}
+
+// rxEnd is a receiving interface.
+type rxEnd struct {
+	r         *reception
+	info      netdev.Info
+	port      *netdev.Port
+	lock      net.Listener
+	responder *neigh.Responder
+	stop      context.CancelFunc // ends the responder
+	answered  chan struct{}      // closed when the responder has ended
+	cpus      []int
+	sink      *sink.Sink
+	before    netdev.Counters
+	after     netdev.Counters
+	notes     []string
+
+	result *sink.Result
+}
+
+// newRXEnd takes the interface: nobody else receives on it, and it answers for
+// the test addresses. Frames are not yet counted.
+func newRXEnd(ref netdev.Ref, r *reception, seed uint64) (*rxEnd, error) {
+	info, err := lookupUp(ref)
+	if err != nil {
+		return nil, err
+	}
+	e := &rxEnd{r: r, info: info}
+	err = func() error {
+		if err := e.takeLock(); err != nil {
+			return err
+		}
+		if e.port, err = netdev.Open(ref); err != nil {
+			return err
+		}
+		if r.answer {
+			return e.startResponder(seed)
+		}
+		return nil
+	}()
+	if err != nil {
+		return nil, errors.Join(err, e.close())
+	}
+	return e, nil
+}
+
+// takeLock holds an abstract Unix socket named after the interface: it belongs
+// to the interface's network namespace, as the interface does, and the kernel
+// takes it away with the process.
+func (e *rxEnd) takeLock() error {
+	name := "@pktgen/rx/" + e.info.Ref.Name
+	return e.info.Ref.Do(func() error {
+		l, err := net.Listen("unix", name)
+		if err == nil {
+			e.lock = l
+			return nil
+		}
+		if !errors.Is(err, syscall.EADDRINUSE) {
+			return fmt.Errorf("%v: lock: %w", e.info.Ref, err)
+		}
+		who := "another pktgen"
+		if pid := peerPID(name); pid > 0 {
+			who = fmt.Sprintf("another pktgen (process %d)", pid)
+		}
+		return withHint(fmt.Errorf("%v: %s receives on this interface", e.info.Ref, who),
+			"end that one first, or take another interface: both would count and answer the same frames")
+	})
+}
+
+// peerPID is the process that listens on an abstract socket; 0 when unknown.
+func peerPID(name string) int {
+	c, err := net.Dial("unix", name)
+	if err != nil {
+		return 0
+	}
+	defer c.Close()
+	raw, err := c.(*net.UnixConn).SyscallConn()
+	if err != nil {
+		return 0
+	}
+	pid := 0
+	_ = raw.Control(func(fd uintptr) {
+		if cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
+			pid = int(cred.Pid)
+		}
+	})
+	return pid
+}
+
+// startResponder answers ARP and NDP for the benchmarking addresses that are
+// not the host's own, with a MAC that is not the interface's: frames sent there
+// do not enter the host's IP stack, which would route them, or answer each
+// with an ICMP error.
+func (e *rxEnd) startResponder(seed uint64) error {
+	var own []netip.Addr
+	for _, p := range e.info.Addrs {
+		own = append(own, p.Addr())
+	}
+	mac := neigh.LocalMAC(seed)
+	if !e.r.promisc {
+		mac = e.info.MAC
+	}
+	err := e.info.Ref.Do(func() (err error) {
+		e.responder, err = neigh.NewResponder(
+			neigh.Iface{Index: e.info.Index, Name: e.info.Ref.Name, MAC: mac},
+			netdev.BenchmarkPrefixes(), neigh.ResponderOptions{Exclude: own})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	e.stop, e.answered = cancel, make(chan struct{})
+	go func() {
+		defer close(e.answered)
+		_ = e.responder.Run(ctx) // the link's end is told by the sink and by the port
+	}()
+	return nil
+}
+
+// open starts the workers.
+func (e *rxEnd) open(runID *uint16) error {
+	var fanout *tpacket.Fanout
+	if e.r.queues > 1 {
+		fanout = &tpacket.Fanout{}
+	}
+	s, err := sink.Open(sink.Config{
+		Workers: e.r.queues, CPUs: e.cpus, Enter: e.info.Ref.Enter,
+		Open: func(worker int) (ring.RX, error) {
+			return tpacket.OpenRX(tpacket.RXOptions{
+				Interface: e.info.Ref.Name, Index: e.info.Index, Queue: worker,
+				Promisc: e.r.promisc, Fanout: fanout,
+			})
+		},
+		RunID: runID, MaxStreams: e.r.maxStreams, NoVerify: !e.r.verify,
+	})
+	if err != nil {
+		return err
+	}
+	e.sink = s
+	return nil
+}
+
+// start begins to count.
+func (e *rxEnd) start() (err error) {
+	e.sink.Start()
+	e.before, err = e.port.Counters()
+	return err
+}
+
+// wait ends the workers and reads the port's counters.
+func (e *rxEnd) wait() error {
+	e.sink.Stop()
+	e.result = e.sink.Wait()
+	after, err := e.port.Counters()
+	if err != nil {
+		after = e.before
+	}
+	e.after = after
+	return errors.Join(e.result.Err, err)
+}
+
+// close gives the interface back.
+func (e *rxEnd) close() error {
+	var errs []error
+	if e.sink != nil && e.result == nil {
+		e.sink.Stop()
+		e.result = e.sink.Wait()
+	}
+	if e.responder != nil {
+		e.stop()
+		errs = append(errs, e.responder.Close())
+		<-e.answered
+		e.responder = nil
+	}
+	if e.port != nil {
+		errs = append(errs, e.port.Close())
+		e.port = nil
+	}
+	if e.lock != nil {
+		errs = append(errs, e.lock.Close())
+		e.lock = nil
+	}
+	return errors.Join(errs...)
+}
+
+// report makes the receiving side of the result, loss left open.
+func (e *rxEnd) report() *report.RX {
+	r := e.result
+	c := r.Counts
+	rx := &report.RX{
+		Iface: e.info.Ref.String(), Backend: "packet",
+		Rates:      report.MakeRates(c.Frames, c.Bytes, float64(r.LastNs-r.FirstNs)/1e9),
+		Duplicates: c.Duplicates, Reordered: c.Reordered, TooOld: c.TooOld, Corrupt: c.Corrupt,
+		OtherFrames: c.Other, StaleFrames: c.Stale, Overflow: r.Overflow, SocketDrops: c.KernelDrops,
+		Streams: []report.Stream{}, Queues: []report.Queue{},
+		SenderClosed: len(r.Streams) > 0,
+	}
+	if e.responder != nil {
+		rx.Answered = e.responder.Answered()
+	}
+	total := stats.NewLatency()
+	var jitter stats.JitterSummary
+	for _, st := range r.Streams {
+		total.Merge(st.Latency)
+		j := st.Jitter.Summary()
+		if j.Count > 0 {
+			jitter.Mean = (jitter.Mean*float64(jitter.Count) + j.Mean*float64(j.Count)) / float64(jitter.Count+j.Count)
+			jitter.Count += j.Count
+			jitter.Max = max(jitter.Max, j.Max)
+			jitter.RFC3550 = max(jitter.RFC3550, j.RFC3550)
+		}
+		rx.Streams = append(rx.Streams, e.stream(st))
+		rx.SenderClosed = rx.SenderClosed && st.Closed
+	}
+	rx.Latency = e.latency(total)
+	rx.Jitter = jitterReport(jitter)
+	for _, w := range r.Workers {
+		q := report.Queue{Queue: w.Worker, Frames: w.Frames, Drops: w.Drops.Drops,
+			PPS: report.MakeRates(w.Frames, 0, float64(r.LastNs-r.FirstNs)/1e9).PPS}
+		if w.CPU >= 0 {
+			q.CPU = &w.CPU
+		}
+		rx.Queues = append(rx.Queues, q)
+	}
+	if e.after.Time.After(e.before.Time) {
+		rx.Port = counters(e.before, e.after)
+	}
+	return rx
+}
+
+func (e *rxEnd) stream(st *sink.Stream) report.Stream {
+	s := report.Stream{
+		ID: st.ID, Name: fmt.Sprintf("stream-%d", st.ID), RunID: st.RunID,
+		Frames: st.Frames, Bytes: st.Bytes, Lost: st.Lost(), Duplicates: st.Duplicates,
+		Reordered: st.Reordered, TooOld: st.TooOld, Corrupt: st.Corrupt, FirstSeq: st.First(),
+		Latency: e.latency(st.Latency), Jitter: jitterReport(st.Jitter.Summary()),
+	}
+	if st.KernelGen {
+		s.Name = "kernel-pktgen"
+	}
+	if sent := st.Sent(); sent > 0 {
+		s.LossRatio = float64(s.Lost) / float64(sent)
+	}
+	if st.Closed {
+		s.Sent = &st.Expected
+	}
+	return s
+}
+
+func (e *rxEnd) latency(l *stats.Latency) report.Latency {
+	s := l.Summary()
+	if e.r.clock == clockNone {
+		return report.Latency{Clock: clockNone}
+	}
+	out := report.Latency{Clock: e.r.clock, Count: s.Count, Negative: s.Negative}
+	if s.Count > 0 {
+		out.Min, out.Mean, out.Max = &s.Min, &s.Mean, &s.Max
+		out.P50, out.P90, out.P99, out.P999, out.P9999 = &s.P50, &s.P90, &s.P99, &s.P999, &s.P9999
+	}
+	return out
+}
+
+// What is known of the clocks of the two ends.
+const (
+	clockNone     = "none"
+	clockSameHost = "same-host"
+	clockSynced   = "synced"
+)
+
+func jitterReport(j stats.JitterSummary) report.Jitter {
+	return report.Jitter{RFC3550: j.RFC3550, Mean: j.Mean, Max: j.Max, Count: j.Count}
+}

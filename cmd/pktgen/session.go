@@ -1,0 +1,545 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"time"
+
+	"pktgen/internal/clock"
+	"pktgen/internal/netdev"
+	"pktgen/report"
+	"pktgen/stats"
+)
+
+// session is the sending and receiving interfaces of one run, from their
+// opening to the result. A pair is tx[i] and rx[i]; either list may be empty.
+type session struct {
+	command string
+	runID   uint16
+	tx      []*txEnd
+	rx      []*rxEnd
+	limits  limits
+	out     *output
+	config  map[string]any
+	until   until
+
+	result  *report.Result
+	startNs int64
+	txSeen  stats.TxCounts // what the intervals so far add up to
+	rxSeen  stats.RxCounts
+	seenNs  int64
+	lost    chan error // a link that went away
+}
+
+// until says when a session without a sender of its own ends.
+type until struct {
+	duration time.Duration
+	count    uint64
+	once     bool // when every stream seen has been closed by its sender
+}
+
+// limits are what the user states; missed ones are exit code 3.
+type limits struct {
+	maxLoss float64 // ratio; negative: none
+	minPPS  float64 // 0: none
+}
+
+func newSession(command string, out *output) *session {
+	return &session{
+		command: command, runID: uint16(rand.UintN(1 << 16)), out: out,
+		limits: limits{maxLoss: -1}, lost: make(chan error, 16),
+	}
+}
+
+// close gives everything back; it may be called at any point.
+func (s *session) close() error {
+	var errs []error
+	for _, e := range s.tx {
+		errs = append(errs, e.close(false))
+	}
+	for _, e := range s.rx {
+		errs = append(errs, e.close())
+	}
+	return errors.Join(errs...)
+}
+
+// run measures, prints the result, and returns the error of the run.
+func (s *session) run(ctx context.Context) error {
+	s.result = &report.Result{Schema: report.Schema, Command: s.command, Config: s.config, Host: hostInfo()}
+	workers := 0
+	for _, e := range s.tx {
+		workers += e.t.queues
+	}
+	for _, e := range s.rx {
+		workers += e.r.queues
+	}
+	// Each worker may spin on its own thread; the rest of the process must go on.
+	runtime.GOMAXPROCS(workers + 2)
+
+	err := s.open()
+	if err != nil {
+		return err // nothing has been measured
+	}
+	watch, unwatch := context.WithCancel(context.Background())
+	defer unwatch()
+	s.watch(watch)
+
+	s.out.begin(s)
+	err = s.measure(ctx)
+	s.out.end()
+	return s.out.finish(s.result, errors.Join(err, s.fill(ctx)))
+}
+
+func (s *session) open() error {
+	for _, e := range s.rx {
+		id := &s.runID
+		if len(s.tx) == 0 {
+			id = nil
+		}
+		if err := e.open(id); err != nil {
+			return err
+		}
+	}
+	for _, e := range s.tx {
+		if err := e.open(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// watch reports the loss of any link within a moment of it.
+func (s *session) watch(ctx context.Context) {
+	var ports []*netdev.Port
+	for _, e := range s.tx {
+		ports = append(ports, e.port)
+	}
+	for _, e := range s.rx {
+		ports = append(ports, e.port)
+	}
+	for _, p := range ports {
+		go p.Watch(ctx, func(st netdev.State) {
+			if err := st.Lost(); err != nil {
+				select {
+				case s.lost <- err:
+				default:
+				}
+			}
+		})
+	}
+}
+
+// drainWait is how long a run waits for frames under way after the last one
+// was sent (RFC 2544, section 23: 2 seconds).
+const drainWait = 2 * time.Second
+
+// measure runs the data plane; the error is what ended it early.
+func (s *session) measure(ctx context.Context) error {
+	var errs []error
+	for _, e := range s.rx {
+		errs = append(errs, e.start())
+	}
+	started := time.Now()
+	s.result.Started = &started
+	s.startNs = clock.Mono()
+	s.seenNs = s.startNs
+	for _, e := range s.tx {
+		e.gen.Start()
+	}
+	ended := make(chan struct{})
+	go func() {
+		for _, e := range s.tx {
+			e.gen.Wait()
+		}
+		if len(s.tx) > 0 {
+			close(ended)
+		}
+	}()
+	errs = append(errs, s.follow(ctx, ended))
+	for _, e := range s.tx {
+		e.gen.Stop()
+	}
+	for _, e := range s.tx {
+		errs = append(errs, e.wait())
+	}
+	for _, e := range s.tx {
+		errs = append(errs, e.close(true))
+	}
+	s.drain(ctx)
+	for _, e := range s.rx {
+		errs = append(errs, e.wait())
+	}
+	return errors.Join(errs...)
+}
+
+// follow takes an interval's counters each interval, until the run ends.
+func (s *session) follow(ctx context.Context, ended <-chan struct{}) error {
+	tick := time.NewTicker(s.out.interval)
+	defer tick.Stop()
+	poll := time.NewTicker(20 * time.Millisecond)
+	defer poll.Stop()
+	var end <-chan time.Time
+	if len(s.tx) == 0 && s.until.duration > 0 {
+		end = time.After(s.until.duration)
+	}
+	failed := make(chan struct{}, len(s.rx))
+	for _, e := range s.rx {
+		go func() { <-e.sink.Failed(); failed <- struct{}{} }()
+	}
+	for {
+		select {
+		case <-ended:
+			return nil
+		case <-end:
+			return nil
+		case <-ctx.Done():
+			return nil
+		case err := <-s.lost:
+			return err
+		case <-failed:
+			return nil // wait has the error
+		case <-tick.C:
+			s.interval(clock.Mono(), s.txSum(), s.rxSum())
+		case <-poll.C:
+			if len(s.tx) == 0 && s.complete() {
+				return nil
+			}
+		}
+	}
+}
+
+// complete says that a session without a sender has received what it was to.
+func (s *session) complete() bool {
+	if s.until.count > 0 && s.rxSum().Frames >= s.until.count {
+		return true
+	}
+	seen, closed := s.streams()
+	return s.until.once && seen > 0 && seen == closed
+}
+
+func (s *session) streams() (seen, closed int) {
+	for _, e := range s.rx {
+		n, c := e.sink.Streams()
+		seen, closed = seen+n, closed+c
+	}
+	return seen, closed
+}
+
+// drain waits for the frames that are still under way.
+func (s *session) drain(ctx context.Context) {
+	if len(s.tx) == 0 || len(s.rx) == 0 {
+		return
+	}
+	wait := drainWait
+	if ctx.Err() != nil {
+		wait = 200 * time.Millisecond
+	}
+	want := 0
+	for _, e := range s.tx {
+		if e.spec.Stamp {
+			want += e.t.queues
+		}
+	}
+	end := time.Now().Add(wait)
+	for time.Now().Before(end) {
+		if _, closed := s.streams(); closed >= want {
+			break
+		}
+		clock.Sleep(int64(5 * time.Millisecond))
+	}
+}
+
+func (s *session) txSum() (c stats.TxCounts) {
+	for _, e := range s.tx {
+		c = stats.Add(c, stats.Sum(e.gen.Stats()))
+	}
+	return c
+}
+
+func (s *session) rxSum() (c stats.RxCounts) {
+	for _, e := range s.rx {
+		c = stats.Add(c, stats.Sum(e.sink.Stats()))
+	}
+	return c
+}
+
+// interval adds the interval that ends now, given all that was counted by now.
+func (s *session) interval(nowNs int64, tx stats.TxCounts, rx stats.RxCounts) {
+	iv := report.Interval{StartS: float64(s.seenNs-s.startNs) / 1e9, DurationS: float64(nowNs-s.seenNs) / 1e9}
+	if len(s.tx) > 0 {
+		r := intervalRates(tx.Sent-s.txSeen.Sent, tx.Bytes-s.txSeen.Bytes, iv.DurationS)
+		iv.TX = &r
+	}
+	if len(s.rx) > 0 {
+		iv.RX = &report.IntervalRX{
+			Rates:      intervalRates(rx.Frames-s.rxSeen.Frames, rx.Bytes-s.rxSeen.Bytes, iv.DurationS),
+			Duplicates: rx.Duplicates - s.rxSeen.Duplicates, Reordered: rx.Reordered - s.rxSeen.Reordered,
+			Corrupt: rx.Corrupt - s.rxSeen.Corrupt, OtherFrames: rx.Other - s.rxSeen.Other,
+			SocketDrops: rx.KernelDrops - s.rxSeen.KernelDrops,
+		}
+	}
+	s.txSeen, s.rxSeen, s.seenNs = tx, rx, nowNs
+	s.result.Intervals = append(s.result.Intervals, iv)
+	s.out.step(&iv, time.Duration(nowNs-s.startNs))
+}
+
+// intervalRates divides by the interval's own length: its frames are those of
+// a window, not of a first and a last frame.
+func intervalRates(frames, octets uint64, seconds float64) report.Rates {
+	if seconds <= 0 {
+		return report.Rates{Frames: frames, Bytes: octets}
+	}
+	pps := float64(frames) / seconds
+	l2 := float64(octets) * 8 / seconds
+	return report.Rates{Frames: frames, Bytes: octets, PPS: pps, L2Bps: l2, L1Bps: l2 + pps*20*8}
+}
+
+// fill makes the result of what the ends have; the error is a limit missed, or
+// the signal that ended the run.
+func (s *session) fill(ctx context.Context) error {
+	r := s.result
+	r.RunID = &s.runID
+	for i := range max(len(s.tx), len(s.rx)) {
+		s.fillPair(i)
+	}
+	s.lastInterval()
+	s.sums()
+	s.judge()
+	var stop interrupted
+	if errors.As(context.Cause(ctx), &stop) {
+		r.Interrupted = true
+		return stop
+	}
+	return s.missed()
+}
+
+// fillPair reports pair i: the counts, and where lost frames went.
+func (s *session) fillPair(i int) {
+	r := s.result
+	var p report.Pair
+	var loss report.Loss
+	if i < len(s.rx) {
+		p.RX = s.rx[i].report()
+	}
+	if i < len(s.tx) {
+		var received uint64
+		if p.RX != nil {
+			received = p.RX.Frames - p.RX.Duplicates
+		}
+		p.TX, loss = s.tx[i].report(received)
+		r.Warnings = append(r.Warnings, s.tx[i].notes...)
+	}
+	if p.RX != nil {
+		s.account(p.RX, p.TX, &loss)
+		r.Warnings = append(r.Warnings, s.rx[i].notes...)
+	}
+	p.Loss = &loss
+	r.Pairs = append(r.Pairs, p)
+}
+
+// account settles what was lost: of what the sender counted as sent where it
+// is here, else of what its closing frames and sequence numbers say.
+func (s *session) account(rx *report.RX, tx *report.TX, loss *report.Loss) {
+	unique := rx.Frames - rx.Duplicates
+	sent := unique
+	if tx != nil {
+		sent = tx.Frames
+	} else {
+		sent = 0
+		for _, st := range rx.Streams {
+			sent += st.Frames - st.Duplicates + st.Lost
+		}
+	}
+	if unique > sent {
+		s.result.Warnings = append(s.result.Warnings, fmt.Sprintf("%s: %d more frames than were sent: duplicates later than the window cannot be told", rx.Iface, unique-sent))
+		rx.Duplicates += unique - sent
+		unique = sent
+	}
+	rx.Lost = sent - unique
+	if sent > 0 {
+		rx.LossRatio = float64(rx.Lost) / float64(sent)
+	}
+	left := rx.Lost
+	take := func(n uint64) uint64 { n = min(n, left); left -= n; return n }
+	loss.Sink = take(rx.SocketDrops + rx.Overflow)
+	if rx.Port != nil {
+		loss.RXNIC = take(rx.Port.RxDropped + rx.Port.RxErrors + rx.Port.RxMissed)
+	}
+	loss.Path = left
+	for _, st := range rx.Streams {
+		if st.FirstSeq > 0 && tx == nil && st.Name != kernelStream {
+			s.result.Warnings = append(s.result.Warnings, fmt.Sprintf("%s %s: the first frame seen has number %d: those before it count as lost, also if they were sent before this receiver began", rx.Iface, st.Name, st.FirstSeq))
+		}
+	}
+	if tx == nil && len(rx.Streams) > 0 && !rx.SenderClosed {
+		s.result.Warnings = append(s.result.Warnings, rx.Iface+": no closing frame from every sender: frames lost at the end of a stream are not known")
+	}
+}
+
+// lastInterval closes the last interval with the exact totals.
+func (s *session) lastInterval() {
+	var tx stats.TxCounts
+	var rx stats.RxCounts
+	for i, p := range s.result.Pairs {
+		if p.TX != nil {
+			tx.Sent += p.TX.Frames
+			tx.Bytes += p.TX.Bytes
+		}
+		if p.RX != nil {
+			c := s.rx[i].result.Counts
+			rx = stats.Add(rx, c)
+		}
+	}
+	// A port that sent less than the kernel took is found out at the end only:
+	// the last intervals bear it.
+	for i := len(s.result.Intervals) - 1; i >= 0 && s.txSeen.Sent > tx.Sent; i-- {
+		iv := s.result.Intervals[i].TX
+		n := min(iv.Frames, s.txSeen.Sent-tx.Sent)
+		octets := uint64(0)
+		if iv.Frames > 0 {
+			octets = iv.Bytes / iv.Frames * n
+		}
+		*iv = intervalRates(iv.Frames-n, iv.Bytes-octets, s.result.Intervals[i].DurationS)
+		s.txSeen.Sent -= n
+		s.txSeen.Bytes -= octets
+	}
+	if tx.Sent != s.txSeen.Sent || rx != s.rxSeen {
+		s.interval(max(clock.Mono(), s.seenNs+1), tx, rx)
+	}
+}
+
+// sums puts a single pair, or the sum of several, at the top of the document.
+func (s *session) sums() {
+	r := s.result
+	one := r.Pairs[0]
+	if len(r.Pairs) == 1 {
+		r.TX, r.RX = one.TX, one.RX
+		if one.RX != nil {
+			r.Loss = one.Loss
+		}
+		if one.TX != nil {
+			r.Loss = one.Loss
+		}
+		r.Pairs = nil
+	} else {
+		r.TX, r.RX, r.Loss = sumPairs(r.Pairs)
+	}
+	r.DurationS = s.seconds()
+}
+
+// seconds is the measured duration: from the first frame to the last.
+func (s *session) seconds() float64 {
+	var first, last int64
+	for _, e := range s.tx {
+		f, l := e.span()
+		if f != 0 && (first == 0 || f < first) {
+			first = f
+		}
+		last = max(last, l)
+	}
+	if len(s.tx) == 0 {
+		for _, e := range s.rx {
+			if first == 0 || (e.result.FirstNs != 0 && e.result.FirstNs < first) {
+				first = e.result.FirstNs
+			}
+			last = max(last, e.result.LastNs)
+		}
+	}
+	return float64(last-first) / 1e9
+}
+
+// Verdicts.
+const (
+	verdictOK        = "ok"
+	verdictGenerator = "generator-limited"
+	verdictSink      = "sink-limited"
+	verdictNIC       = "nic-limited"
+	verdictPath      = "path-loss"
+	verdictNothing   = "nothing-received"
+	verdictVoid      = "void"
+)
+
+// rateTolerance is how far below the requested rate the sent one may be.
+const rateTolerance = 0.005
+
+// judge says what the run was limited by; the tool's own limits come first, so
+// that the device under test is never blamed for them.
+func (s *session) judge() {
+	r := s.result
+	say := func(verdict, format string, a ...any) {
+		if r.Verdict == "" {
+			r.Verdict, r.Reason = verdict, fmt.Sprintf(format, a...)
+		}
+	}
+	tx, rx, loss := r.TX, r.RX, r.Loss
+	if tx != nil && tx.Frames > 1 {
+		if tx.RequestedPPS != nil && tx.PPS < *tx.RequestedPPS*(1-rateTolerance) {
+			say(verdictGenerator, "%.0f frames/s were asked for, %.0f sent", *tx.RequestedPPS, tx.PPS)
+		}
+	}
+	if tx != nil && tx.Unsent > 0 {
+		say(verdictGenerator, "%d frames given to the kernel were not sent by the port", tx.Unsent)
+	}
+	if rx != nil {
+		if loss.Sink > 0 {
+			say(verdictSink, "%d frames found this tool's receive ring full", loss.Sink)
+		}
+		if loss.RXNIC > 0 {
+			say(verdictNIC, "%d frames were dropped by the receiving port", loss.RXNIC)
+		}
+		if tx != nil && tx.Frames > 0 && rx.Frames == 0 {
+			say(verdictNothing, "none of %d frames arrived", tx.Frames)
+		}
+		if loss.Path > 0 {
+			say(verdictPath, "%d frames were lost that no counter of this host explains", loss.Path)
+		}
+	}
+	say(verdictOK, "")
+}
+
+// missed holds the result to the limits that the user stated.
+func (s *session) missed() error {
+	r := s.result
+	if r.RX != nil && s.limits.maxLoss >= 0 && r.RX.LossRatio > s.limits.maxLoss {
+		return limitError{fmt.Errorf("loss ratio %.3g is above --max-loss %.3g", r.RX.LossRatio, s.limits.maxLoss)}
+	}
+	pps := 0.0
+	switch {
+	case r.RX != nil:
+		pps = r.RX.PPS
+	case r.TX != nil:
+		pps = r.TX.PPS
+	}
+	if s.limits.minPPS > 0 && pps < s.limits.minPPS {
+		return limitError{fmt.Errorf("%.1f frames/s is below --min-rate %.1f", pps, s.limits.minPPS)}
+	}
+	return nil
+}
+
+const kernelStream = "kernel-pktgen"
+
+func (s *session) addTX(ctx context.Context, ref netdev.Ref, t *traffic) error {
+	// Each pair's streams have ids of their own.
+	first := 0
+	for _, e := range s.tx {
+		first += e.t.queues
+	}
+	e, err := newTXEnd(ctx, ref, t, s.runID, uint16(first))
+	if err != nil {
+		return err
+	}
+	s.tx = append(s.tx, e)
+	return nil
+}
+
+func (s *session) addRX(ref netdev.Ref, r *reception) error {
+	e, err := newRXEnd(ref, r, uint64(s.runID)+uint64(len(s.rx))+1)
+	if err != nil {
+		return err
+	}
+	s.rx = append(s.rx, e)
+	return nil
+}

@@ -1,0 +1,397 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"time"
+
+	"pktgen/frames"
+	"pktgen/gen"
+	"pktgen/internal/clock"
+	"pktgen/internal/netdev"
+	"pktgen/neigh"
+	"pktgen/report"
+	"pktgen/ring"
+	"pktgen/ring/tpacket"
+	"pktgen/units"
+)
+
+// txEnd is a sending interface: what was asked for, what is there, and what
+// came of it.
+type txEnd struct {
+	t      *traffic
+	info   netdev.Info
+	port   *netdev.Port
+	spec   frames.Spec
+	rate   units.FrameRate
+	cpus   []int
+	gen    *gen.Generator
+	before netdev.Counters
+	after  netdev.Counters
+	notes  []string // for the result's warnings
+
+	results []gen.Result
+}
+
+// lookupUp finds an interface that frames can go through.
+func lookupUp(ref netdev.Ref) (netdev.Info, error) {
+	info, err := netdev.Lookup(ref)
+	if err != nil {
+		return info, err
+	}
+	switch {
+	case !info.Ethernet:
+		return info, withHint(fmt.Errorf("%v: not an Ethernet interface (%s)", ref, info.Type),
+			"pktgen sends and receives Ethernet frames; give a port, bridge, bond, VLAN, veth or TAP interface")
+	case !info.Up:
+		return info, withHint(fmt.Errorf("%v: the interface is down", ref), "ip link set %s up", ref.Name)
+	case !info.Running:
+		return info, withHint(fmt.Errorf("%v: no carrier", ref), "connect the cable, and set the other end up")
+	}
+	return info, nil
+}
+
+// newTXEnd checks everything that can be checked before the first frame.
+func newTXEnd(ctx context.Context, ref netdev.Ref, t *traffic, runID, firstStream uint16) (*txEnd, error) {
+	info, err := lookupUp(ref)
+	if err != nil {
+		return nil, err
+	}
+	e := &txEnd{t: t, info: info}
+	if err := e.safety(); err != nil {
+		return nil, err
+	}
+	e.addresses(runID, firstStream)
+	if e.spec.Size == 0 {
+		e.spec.Size = e.spec.MinSize()
+	}
+	if err := e.spec.Validate(); err != nil {
+		var size *frames.SizeError
+		if errors.As(err, &size) {
+			return nil, err
+		}
+		return nil, usageError{err}
+	}
+	if err := e.fits(); err != nil {
+		return nil, err
+	}
+	if e.rate, err = t.rate.PPS(e.spec.Size, info.SpeedBps); err != nil {
+		return nil, fmt.Errorf("--rate: %w", err)
+	}
+	if err := e.destination(ctx); err != nil {
+		return nil, err
+	}
+	if e.port, err = netdev.Open(ref); err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+// safety keeps test traffic off the interface that the host lives by.
+func (e *txEnd) safety() error {
+	if e.t.force {
+		return nil
+	}
+	const hint = "give a port of the test bed; --force sends all the same"
+	if e.info.DefaultRoute {
+		return withHint(fmt.Errorf("%v carries the default route: not sending test traffic there", e.info.Ref), hint)
+	}
+	if e.info.OnlyGlobalAddr {
+		return withHint(fmt.Errorf("%v carries the only global address of this host: not sending test traffic there", e.info.Ref), hint)
+	}
+	return nil
+}
+
+// addresses fills the frame in: what was asked for, else what the interface
+// has, else the benchmarking range.
+func (e *txEnd) addresses(runID, firstStream uint16) {
+	t := e.t
+	src, dst := netip.MustParseAddr("198.18.0.1"), netip.MustParseAddr("198.18.0.2")
+	if t.ipv6 {
+		src, dst = netip.MustParseAddr("2001:2::1"), netip.MustParseAddr("2001:2::2")
+	}
+	if t.back {
+		src, dst = dst, src
+	}
+	for _, p := range e.info.Addrs {
+		if a := p.Addr(); a.Is6() == t.ipv6 && netdev.Benchmarking(a) {
+			if a == dst {
+				dst = src
+			}
+			src = a
+			break
+		}
+	}
+	if t.src.IsValid() {
+		src = t.src
+	}
+	if t.dst.IsValid() {
+		dst = t.dst
+	}
+	mac := t.srcMAC
+	if mac == nil {
+		mac = e.info.MAC
+	}
+	e.spec = frames.Spec{
+		Size: t.size, SrcMAC: mac, DstMAC: t.dstMAC, VLAN: t.vlan, Src: src, Dst: dst,
+		SrcPort: t.srcPort, DstPort: t.dstPort, TTL: t.ttl, TOS: t.tos, Flows: t.flows,
+		Stamp: t.stamp, RunID: runID, StreamID: firstStream,
+	}
+	if t.zeroChecksum {
+		e.spec.UDPChecksum = frames.ChecksumZero
+	}
+	if e.spec.DstMAC == nil {
+		e.spec.DstMAC = neigh.LocalMAC(uint64(runID)) // until destination finds it
+	}
+}
+
+// fits holds the frame to the interface's MTU: the kernel would drop a larger
+// one without a word (PACKET_LOSS).
+func (e *txEnd) fits() error {
+	const ethernet = 14
+	payload := e.spec.Size.Socket() - ethernet
+	if e.spec.VLAN != nil {
+		payload -= 4 // the kernel lets one tag stand beside the MTU
+	}
+	if payload <= e.info.MTU {
+		return nil
+	}
+	largest := e.info.MTU + ethernet + units.FCSOctets
+	if e.spec.VLAN != nil {
+		largest += 4
+	}
+	return withHint(fmt.Errorf("%v: a frame of %d octets does not fit its MTU of %d", e.info.Ref, e.spec.Size, e.info.MTU),
+		"use --size %d or less, or ip link set %s mtu %d, on every port of the path", largest, e.info.Ref.Name, payload)
+}
+
+// destination finds the destination MAC: as given, by ARP or NDP, else one
+// that nobody has.
+func (e *txEnd) destination(ctx context.Context) error {
+	t := e.t
+	hop, onLink, err := e.nextHop()
+	if err != nil {
+		return err
+	}
+	if !onLink && !netdev.Benchmarking(e.spec.Dst) && !t.force {
+		return withHint(fmt.Errorf("destination %v is neither a benchmarking address nor on the link of %v", e.spec.Dst, e.info.Ref),
+			"use an address of 198.18.0.0/15 or 2001:2::/48; --force sends all the same")
+	}
+	if t.dstMAC != nil {
+		return nil
+	}
+	if multicast := multicastMAC(e.spec.Dst); multicast != nil {
+		e.spec.DstMAC = multicast
+		return nil
+	}
+	query := neigh.Query{Src: e.spec.Src, Dst: hop}
+	if t.vlan != nil {
+		query.VLAN = &neigh.VLAN{ID: t.vlan.ID, PCP: t.vlan.PCP}
+	}
+	var mac net.HardwareAddr
+	err = e.info.Ref.Do(func() (err error) {
+		mac, err = neigh.Resolve(ctx, e.neighIface(), query)
+		return err
+	})
+	switch {
+	case err == nil:
+		e.spec.DstMAC = mac
+	case errors.Is(err, neigh.ErrNoAnswer):
+		e.note("%v: nobody answers for %v: sending to the MAC %v, which a switch floods", e.info.Ref, hop, e.spec.DstMAC)
+	default:
+		return err
+	}
+	return nil
+}
+
+func (e *txEnd) nextHop() (hop netip.Addr, onLink bool, err error) {
+	if e.t.gateway.IsValid() {
+		return e.t.gateway, true, nil
+	}
+	hop, onLink, found, err := netdev.NextHop(e.info.Ref, e.spec.Dst)
+	if err != nil || found {
+		return hop, onLink, err
+	}
+	return e.spec.Dst, false, nil // no route: on a test bed the usual case
+}
+
+// multicastMAC is the group MAC of a multicast or broadcast address (RFC 1112,
+// section 6.4; RFC 2464, section 7), nil for a unicast one.
+func multicastMAC(a netip.Addr) net.HardwareAddr {
+	b := a.AsSlice()
+	switch {
+	case a == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
+		return net.HardwareAddr{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
+	case a.Is4() && a.IsMulticast():
+		return net.HardwareAddr{0x01, 0x00, 0x5e, b[1] & 0x7f, b[2], b[3]}
+	case a.IsMulticast():
+		return net.HardwareAddr{0x33, 0x33, b[12], b[13], b[14], b[15]}
+	}
+	return nil
+}
+
+func (e *txEnd) neighIface() neigh.Iface {
+	return neigh.Iface{Index: e.info.Index, Name: e.info.Ref.Name, MAC: e.spec.SrcMAC}
+}
+
+func (e *txEnd) note(format string, a ...any) { e.notes = append(e.notes, fmt.Sprintf(format, a...)) }
+
+// open starts the workers; nothing is sent yet.
+func (e *txEnd) open() error {
+	templates := make([]*frames.Template, e.t.queues)
+	for i := range templates {
+		spec := e.spec
+		spec.StreamID += uint16(i)
+		t, err := spec.Compile()
+		if err != nil {
+			return err
+		}
+		templates[i] = t
+	}
+	var err error
+	e.gen, err = gen.Open(gen.Config{
+		Workers: e.t.queues, CPUs: e.cpus, Enter: e.info.Ref.Enter,
+		Open: func(worker int) (ring.TX, error) {
+			return tpacket.OpenTX(tpacket.TXOptions{
+				Interface: e.info.Ref.Name, Index: e.info.Index, Queue: worker,
+				MaxFrame: templates[worker].Len(), Qdisc: e.t.qdisc,
+			})
+		},
+		Template: func(worker int) *frames.Template { return templates[worker] },
+		Rate:     e.rate, Count: e.t.count, Duration: e.t.duration, Batch: e.t.batch, Refill: e.t.refill,
+	})
+	if err != nil {
+		return err
+	}
+	e.before, err = e.port.Counters()
+	return err
+}
+
+// Settling of the port's counters: some drivers update theirs once a second or two.
+const (
+	settleStep = 20 * time.Millisecond
+	settleFor  = 2500 * time.Millisecond
+	settleSame = 500 * time.Millisecond // unchanged for so long: they have settled
+)
+
+// wait returns when all workers have ended, with the port's counters read after.
+func (e *txEnd) wait() error {
+	e.results = e.gen.Wait()
+	var sent uint64
+	var errs []error
+	for _, r := range e.results {
+		sent += r.Sent
+		errs = append(errs, r.Err)
+	}
+	start := clock.Mono()
+	changed := start
+	for {
+		now, err := e.port.Counters()
+		if err != nil {
+			e.after = e.before // the interface is gone, and its counters with it
+			errs = append(errs, err)
+			break
+		}
+		if now.TxPackets != e.after.TxPackets {
+			changed = clock.Mono()
+		}
+		e.after = now
+		t := clock.Mono()
+		if now.TxPackets-e.before.TxPackets >= sent || t-start > int64(settleFor) || t-changed > int64(settleSame) {
+			break
+		}
+		clock.Sleep(int64(settleStep))
+	}
+	return errors.Join(errs...)
+}
+
+// closingRepeats is how often each stream's closing frame is sent.
+const closingRepeats = 5
+
+// close ends the workers. With closing, the receiver is told the counts.
+func (e *txEnd) close(closing bool) error {
+	var errs []error
+	if e.gen != nil {
+		repeats := 0
+		if closing && e.spec.Stamp {
+			repeats = closingRepeats
+		}
+		errs = append(errs, e.gen.Close(repeats))
+	}
+	if e.port != nil {
+		errs = append(errs, e.port.Close())
+		e.port = nil
+	}
+	return errors.Join(errs...)
+}
+
+// span is the first and the last instant of sending, monotonic ns.
+func (e *txEnd) span() (firstNs, lastNs int64) {
+	for _, r := range e.results {
+		if r.Offered == 0 {
+			continue
+		}
+		if firstNs == 0 || r.FirstNs < firstNs {
+			firstNs = r.FirstNs
+		}
+		lastNs = max(lastNs, r.LastNs)
+	}
+	return firstNs, lastNs
+}
+
+// report makes the sending side of the result. received is the number of
+// different frames that arrived, which the port has surely sent.
+func (e *txEnd) report(received uint64) (*report.TX, report.Loss) {
+	tx := &report.TX{Iface: e.info.Ref.String(), Backend: "packet", DstMAC: e.spec.DstMAC.String()}
+	var loss report.Loss
+	first, last := e.span()
+	seconds := float64(last-first) / 1e9
+	var sent uint64
+	for _, r := range e.results {
+		q := report.Queue{Queue: r.Worker, Frames: r.Sent, PPS: report.MakeRates(r.Sent, 0, float64(r.LastNs-r.FirstNs)/1e9).PPS}
+		if r.CPU >= 0 {
+			q.CPU = &r.CPU
+		}
+		tx.Queues = append(tx.Queues, q)
+		sent += r.Sent
+		tx.Offered += r.Offered
+		tx.Errors += r.Rejected
+		tx.Busy += r.Busy
+	}
+	if e.counted() {
+		tx.Port = counters(e.before, e.after)
+		if tx.Port.TxFrames < sent {
+			e.note("%v: the kernel took %d frames, the port counted %d as sent: the rest never left", e.info.Ref, sent, tx.Port.TxFrames)
+			sent = max(tx.Port.TxFrames, min(received, sent))
+		}
+	}
+	tx.Rates = report.MakeRates(sent, sent*uint64(e.spec.Size), seconds)
+	tx.Unsent = tx.Offered - sent
+	if tx.Port != nil {
+		loss.TXNIC = min(tx.Unsent, tx.Port.TxErrors)
+	}
+	loss.Generator = tx.Unsent - loss.TXNIC
+	if !e.t.rate.IsMax() {
+		pps := e.rate.PerSecond()
+		tx.RequestedPPS = &pps
+	}
+	if e.info.SpeedBps > 0 {
+		p := tx.L1Bps / float64(e.info.SpeedBps) * 100
+		tx.LineRatePercent = &p
+	}
+	return tx, loss
+}
+
+// counted says that the port's counters were read before and after.
+func (e *txEnd) counted() bool { return e.after.Time.After(e.before.Time) }
+
+func counters(before, after netdev.Counters) *report.Counters {
+	return &report.Counters{
+		RxFrames: after.RxPackets - before.RxPackets, RxDropped: after.RxDropped - before.RxDropped,
+		RxErrors: after.RxErrors - before.RxErrors, RxMissed: after.RxMissed - before.RxMissed,
+		TxFrames: after.TxPackets - before.TxPackets, TxDropped: after.TxDropped - before.TxDropped,
+		TxErrors: after.TxErrors - before.TxErrors,
+	}
+}

@@ -1,0 +1,254 @@
+package report
+
+import (
+	"encoding/json"
+	"io"
+	"time"
+)
+
+// Schema names the form of the document. Keys may be added, none is renamed.
+const Schema = "pktgen/v1"
+
+// Result is one run. What a command does not have (no receiver, no sender) is absent.
+type Result struct {
+	Schema    string         `json:"schema"`
+	Command   string         `json:"command"`
+	RunID     *uint16        `json:"run_id,omitempty"`
+	Started   *time.Time     `json:"started,omitempty"`
+	DurationS float64        `json:"duration_s"` // measured: from the first frame to the last
+	Config    map[string]any `json:"config,omitempty"`
+	Host      *Host          `json:"host,omitempty"`
+	TX        *TX            `json:"tx,omitempty"`
+	RX        *RX            `json:"rx,omitempty"`
+	Loss      *Loss          `json:"loss,omitempty"`
+	Pairs     []Pair         `json:"pairs,omitempty"` // of more than one; the sums are above
+	Verdict   string         `json:"verdict,omitempty"`
+	Reason    string         `json:"verdict_reason,omitempty"`
+	Warnings  []string       `json:"warnings"`
+	Intervals []Interval     `json:"intervals"`
+
+	Interrupted bool   `json:"interrupted,omitempty"` // by a signal: what is here was measured until then
+	Error       string `json:"error,omitempty"`
+	Hint        string `json:"hint,omitempty"`
+	ExitCode    int    `json:"exit_code"`
+}
+
+// Host is where and by what the result was made.
+type Host struct {
+	Hostname string   `json:"hostname"`
+	Kernel   string   `json:"kernel"`
+	Arch     string   `json:"arch"`
+	CPUModel string   `json:"cpu_model,omitempty"`
+	CPUs     int      `json:"cpus"`
+	Version  string   `json:"pktgen_version"`
+	Go       string   `json:"go_version"`
+	Command  []string `json:"command_line"`
+}
+
+// Rates are of one direction over the measured time.
+type Rates struct {
+	Frames uint64  `json:"frames"`
+	Bytes  uint64  `json:"bytes"` // frame sizes added up
+	PPS    float64 `json:"pps"`
+	L1Bps  float64 `json:"l1_bps"`
+	L2Bps  float64 `json:"l2_bps"`
+}
+
+// MakeRates gives the rates of frames of octets in all over seconds; zero rates
+// where there is no time to divide by. One frame alone has no rate: the time
+// between the first and the last of n frames holds n-1 of them.
+func MakeRates(frames, octets uint64, seconds float64) Rates {
+	r := Rates{Frames: frames, Bytes: octets}
+	if frames < 2 || seconds <= 0 {
+		return r
+	}
+	share := float64(frames-1) / float64(frames)
+	r.PPS = float64(frames) * share / seconds
+	r.L2Bps = float64(octets) * share * 8 / seconds
+	r.L1Bps = r.L2Bps + r.PPS*wireOverhead*8
+	return r
+}
+
+// wireOverhead is preamble, SFD and inter-frame gap, octets a frame (IEEE 802.3).
+const wireOverhead = 20
+
+// Add sums the rates of directions that ran side by side.
+func (r Rates) Add(o Rates) Rates {
+	return Rates{r.Frames + o.Frames, r.Bytes + o.Bytes, r.PPS + o.PPS, r.L1Bps + o.L1Bps, r.L2Bps + o.L2Bps}
+}
+
+// TX is the sending side.
+type TX struct {
+	Iface   string `json:"iface"`
+	Backend string `json:"backend"`
+	Rates
+	RequestedPPS    *float64  `json:"requested_pps"`     // null: as fast as it goes
+	LineRatePercent *float64  `json:"line_rate_percent"` // null: the link speed is not known
+	Offered         uint64    `json:"offered"`           // frames given to the kernel
+	Unsent          uint64    `json:"unsent"`            // of these, not sent by the port
+	Errors          uint64    `json:"errors"`            // of these, refused by the kernel for their form
+	Busy            uint64    `json:"busy"`              // times the device took no more for a while
+	Queues          []Queue   `json:"queues"`
+	Port            *Counters `json:"port,omitempty"` // the interface's own counters over the run
+	DstMAC          string    `json:"dst_mac,omitempty"`
+}
+
+// Queue is one worker's share.
+type Queue struct {
+	Queue  int     `json:"queue"`
+	CPU    *int    `json:"cpu"` // null: not pinned
+	Frames uint64  `json:"frames"`
+	PPS    float64 `json:"pps"`
+	Drops  uint64  `json:"drops,omitempty"` // receiving: frames its ring had no room for
+}
+
+// Counters are what the kernel counted for an interface during the run, frames
+// of others included.
+type Counters struct {
+	RxFrames  uint64 `json:"rx_frames"`
+	RxDropped uint64 `json:"rx_dropped"`
+	RxErrors  uint64 `json:"rx_errors"`
+	RxMissed  uint64 `json:"rx_missed"`
+	TxFrames  uint64 `json:"tx_frames"`
+	TxDropped uint64 `json:"tx_dropped"`
+	TxErrors  uint64 `json:"tx_errors"`
+}
+
+// RX is the receiving side.
+type RX struct {
+	Iface   string `json:"iface"`
+	Backend string `json:"backend"`
+	Rates
+	Lost         uint64    `json:"lost"`
+	LossRatio    float64   `json:"loss_ratio"` // of the frames sent
+	Duplicates   uint64    `json:"duplicates"`
+	Reordered    uint64    `json:"reordered"`
+	TooOld       uint64    `json:"too_old"` // of reordered: later than the window, so that a duplicate could not be told
+	Corrupt      uint64    `json:"corrupt"`
+	OtherFrames  uint64    `json:"other_frames"`
+	StaleFrames  uint64    `json:"stale_frames"`        // of an earlier run
+	Overflow     uint64    `json:"overflow_frames"`     // of streams beyond the bound
+	SocketDrops  uint64    `json:"socket_drops"`        // frames this tool's ring had no room for, of any kind
+	Answered     uint64    `json:"neighbours_answered"` // ARP requests and neighbour solicitations
+	Latency      Latency   `json:"latency_ns"`
+	Jitter       Jitter    `json:"jitter_ns"`
+	Streams      []Stream  `json:"streams"`
+	Queues       []Queue   `json:"queues"`
+	Port         *Counters `json:"port,omitempty"`
+	SenderClosed bool      `json:"sender_closed"` // closing frames of every stream arrived, so that the lost tail is known
+}
+
+// Latency is one-way, from the stamp to the receive time. With clock "none" the
+// two ends' clocks are not known to agree, and no latency is given.
+type Latency struct {
+	Min   *int64   `json:"min"`
+	Mean  *float64 `json:"mean"`
+	P50   *int64   `json:"p50"`
+	P90   *int64   `json:"p90"`
+	P99   *int64   `json:"p99"`
+	P999  *int64   `json:"p99_9"`
+	P9999 *int64   `json:"p99_99"`
+	Max   *int64   `json:"max"`
+	Count uint64   `json:"count"`
+	Clock string   `json:"clock"` // same-host, synced, round-trip, none
+	// Negative counts the frames whose receive time lay before their stamp: the
+	// clock was set meanwhile. They are in no other figure.
+	Negative uint64 `json:"negative,omitempty"`
+}
+
+// Jitter is the variation of the latency between consecutive frames of a
+// stream, which two clocks that do not agree leave right.
+type Jitter struct {
+	RFC3550 float64 `json:"rfc3550"` // §6.4.1, of the stream with the most
+	Mean    float64 `json:"mean"`    // mean of |IPDV|, RFC 3393
+	Max     int64   `json:"max"`
+	Count   uint64  `json:"count"`
+}
+
+// Stream is one tracked sequence of frames. Lost here is by sequence number,
+// and so includes what the sender's own port dropped (tx.unsent).
+type Stream struct {
+	ID         uint16  `json:"id"`
+	Name       string  `json:"name"`
+	RunID      uint16  `json:"run_id"`
+	Frames     uint64  `json:"frames"`
+	Bytes      uint64  `json:"bytes"`
+	Lost       uint64  `json:"lost"`
+	LossRatio  float64 `json:"loss_ratio"`
+	Duplicates uint64  `json:"duplicates"`
+	Reordered  uint64  `json:"reordered"`
+	TooOld     uint64  `json:"too_old"`
+	Corrupt    uint64  `json:"corrupt"`
+	FirstSeq   uint64  `json:"first_seq"`
+	Sent       *uint64 `json:"sent"` // as its closing frame says; null: none came
+	Latency    Latency `json:"latency_ns"`
+	Jitter     Jitter  `json:"jitter_ns"`
+}
+
+// Loss says where the frames went. Generator and TXNIC are before the wire:
+// those frames were never sent (tx.unsent); Path, RXNIC and Sink add up to rx.lost.
+type Loss struct {
+	Generator uint64 `json:"generator"` // this host's qdisc, or left in the ring
+	TXNIC     uint64 `json:"tx_nic"`    // the sending port's own errors
+	Path      uint64 `json:"path"`      // what no local counter explains
+	RXNIC     uint64 `json:"rx_nic"`    // the receiving port's drops and errors
+	Sink      uint64 `json:"sink"`      // this tool's receive ring was full
+}
+
+// Add sums the places of several pairs.
+func (l Loss) Add(o Loss) Loss {
+	return Loss{l.Generator + o.Generator, l.TXNIC + o.TXNIC, l.Path + o.Path, l.RXNIC + o.RXNIC, l.Sink + o.Sink}
+}
+
+// Pair is one direction between two interfaces.
+type Pair struct {
+	TX   *TX   `json:"tx"`
+	RX   *RX   `json:"rx"`
+	Loss *Loss `json:"loss"`
+}
+
+// Interval is what happened between two readings of the counters; all
+// intervals of a run add up to its totals.
+type Interval struct {
+	StartS    float64     `json:"start_s"` // since the start of the run
+	DurationS float64     `json:"duration_s"`
+	TX        *Rates      `json:"tx,omitempty"`
+	RX        *IntervalRX `json:"rx,omitempty"`
+}
+
+// IntervalRX is the receiving side of an interval.
+type IntervalRX struct {
+	Rates
+	Duplicates  uint64 `json:"duplicates"`
+	Reordered   uint64 `json:"reordered"`
+	Corrupt     uint64 `json:"corrupt"`
+	OtherFrames uint64 `json:"other_frames"`
+	SocketDrops uint64 `json:"socket_drops"`
+}
+
+// WriteJSON writes the document, one JSON object, indented.
+func WriteJSON(w io.Writer, r *Result) error {
+	if r.Warnings == nil {
+		r.Warnings = []string{}
+	}
+	if r.Intervals == nil {
+		r.Intervals = []Interval{}
+	}
+	b, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(append(b, '\n'))
+	return err
+}
+
+// WriteLine writes any of the types here as one line of JSON, tagged with what
+// it is ("interval", "result"), for --json-stream.
+func WriteLine(w io.Writer, kind string, v any) error {
+	b, err := json.Marshal(map[string]any{"type": kind, kind: v})
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(append(b, '\n'))
+	return err
+}
