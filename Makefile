@@ -1,0 +1,54 @@
+# pktgen: make build, demo, test, race, lint, fuzz, bench
+
+GO       ?= go
+VERSION  := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+FUZZTIME ?= 10s
+export CGO_ENABLED = 0
+
+.PHONY: all build demo test race lint fuzz bench clean
+
+all: build
+
+# A static binary: CGO is off, so that nothing of the machine's libc is in it.
+build:
+	$(GO) build -trimpath -ldflags "-s -w -X main.version=$(VERSION)" -o pktgen ./cmd/pktgen
+
+# A test bed on this machine, and a run in it; asks for no password.
+demo: build
+	./pktgen lab wire -- run --size 64 --rate 100kpps --duration 3s
+
+# Integration tests need root, and say so where they skip without it.
+test:
+	$(GO) test ./...
+	$(MAKE) race
+
+# The race detector needs cgo and a C compiler, for the tests only. What
+# measures raw speed leaves itself out of it.
+race:
+	CGO_ENABLED=1 $(GO) test -race ./...
+
+lint:
+	@test -z "$$(gofmt -l .)" || { echo "not gofmt'ed:"; gofmt -l .; exit 1; }
+	$(GO) vet ./...
+	GOARCH=arm64 $(GO) vet ./...
+	$(GO) -C tools build -o staticcheck honnef.co/go/tools/cmd/staticcheck
+	./tools/staticcheck ./...
+	@for f in scripts/*.sh scripts/bench/*.sh .ci/run; do bash -n "$$f" || exit 1; done
+	@if command -v shellcheck >/dev/null; then shellcheck -x scripts/*.sh scripts/bench/*.sh .ci/run; fi
+
+# Every fuzzer for FUZZTIME; go test takes one at a time.
+fuzz:
+	@for p in $$($(GO) list ./...); do \
+		for f in $$($(GO) test -list '^Fuzz' $$p | grep '^Fuzz'); do \
+			echo "$$p $$f"; \
+			$(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$p || exit 1; \
+		done; \
+	done
+
+# Nanoseconds a frame of each part, then frames a second against other senders.
+bench: build
+	$(GO) test -run '^$$' -bench . -benchmem ./...
+	./scripts/bench/tx.sh
+
+clean:
+	rm -f pktgen tools/staticcheck
