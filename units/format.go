@@ -54,7 +54,8 @@ func significant(v float64) string {
 	return s
 }
 
-// FormatRatio writes a ratio as a percentage, small ones too: 0.0012 %.
+// FormatRatio writes a ratio as a percentage, small ones too: 0.0012 %. It says
+// 0 or 100 % only for what is exactly that.
 func FormatRatio(r float64) string {
 	p := r * 100
 	switch {
@@ -62,6 +63,8 @@ func FormatRatio(r float64) string {
 		return "- %"
 	case p == 0:
 		return "0 %"
+	case r < 1 && p > 99.99:
+		return ">99.99 %"
 	case math.Abs(p) >= 0.01:
 		return significant(p) + " %"
 	}

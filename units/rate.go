@@ -32,8 +32,9 @@ var ErrLinkSpeed = errors.New("the link speed is not known: give the rate in fra
 const (
 	rateExamples = "want max, 1500, 250kpps, 1.488Mpps, 10%, 3Gbps (L2) or 10GbpsL1"
 	micro        = 1_000_000
-	// maxMicro bounds a rate: 10^12 frames/s or bit/s, far beyond any link.
-	maxMicro = 1_000_000_000_000 * micro
+	// maxMicro bounds a rate: 10^13 frames/s or bit/s, beyond any link (IEEE
+	// 802.3dj ends at 1.6 Tbit/s), and within 64 bits in millionths.
+	maxMicro = 10_000_000_000_000 * micro
 )
 
 // suffixes of a rate, longest first where one ends another.
@@ -48,8 +49,10 @@ var prefixes = map[string]int64{"": 1, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
 
 // ParseRate reads "max", frames a second ("1500", "250kpps", "1.488Mpps"), a
 // percentage of the link speed ("10%"), or bits a second ("3Gbps" is L2,
-// "10GbpsL1" L1). SI prefixes are decimal, letters of either case. Up to six
-// decimal places count.
+// "10GbpsL1" L1). SI prefixes are decimal, letters of either case: m is mega.
+// A rate is above 0, at most 10^13, a whole number of millionths of a frame/s,
+// bit/s or percent, and at most 100%. A bare G or T ("10G") is refused: who
+// types it means bits a second, and it would be read as frames.
 func ParseRate(text string) (Rate, error) {
 	lower := strings.ToLower(strings.TrimSpace(text))
 	if lower == "max" {
@@ -67,6 +70,9 @@ func ParseRate(text string) (Rate, error) {
 		factor, ok := prefixes[number[len(digits):]]
 		if !ok || (s.kind == ratePercent && factor != 1) {
 			return fail("not a number with a unit")
+		}
+		if s.text == "" && factor >= 1e9 {
+			return fail("frames or bits a second? Give the unit")
 		}
 		value, ok := parseDecimal(strings.TrimSpace(digits))
 		if !ok {
@@ -136,11 +142,14 @@ func decimalText(v, scale uint64) string {
 	return strings.TrimSuffix(s, ".")
 }
 
-// FrameRate is exact: Num frames every Den ns. The zero value is as fast as it goes.
+// FrameRate is Num frames every Den ns, both below 2^62. The zero value is as
+// fast as it goes. Comparable.
 type FrameRate struct{ Num, Den uint64 }
 
-// PPS is the frame rate for frames of a size on a link of linkBps bit/s (0: not
-// known). It fails with ErrLinkSpeed where a percentage needs the link speed.
+// PPS is the frame rate for frames of a size, above 0, on a link of linkBps
+// bit/s (0: not known). It is exact where 62 bits hold it, as they do for
+// frames/s up to 10^12 and for what people ask of common links; else to 1 in
+// 10^15. It fails with ErrLinkSpeed where a percentage needs the link speed.
 func (r Rate) PPS(size FrameSize, linkBps uint64) (FrameRate, error) {
 	// frames/ns = micro / 10^6 / octets / 8 / 10^9
 	num, den := new(big.Int).SetUint64(r.micro), big.NewInt(micro)
@@ -164,17 +173,36 @@ func (r Rate) PPS(size FrameSize, linkBps uint64) (FrameRate, error) {
 	return reduce(num, den), nil
 }
 
-// reduce cancels the fraction, and halves both parts until they fit 62 bits. A
-// rate of frames/s is exact; one of bits/s or percent is so to 1 in 10^12.
+// maxBits bounds both parts of a FrameRate, so that elapsed ns x Num fits the
+// 128 bits that the pacer divides.
+const maxBits = 62
+
+// reduce cancels the fraction. One that still does not fit is rounded, its
+// smaller part to a power of two, to less than 1 in 10^15.
 func reduce(num, den *big.Int) FrameRate {
 	gcd := new(big.Int).GCD(nil, nil, num, den)
 	num.Div(num, gcd)
 	den.Div(den, gcd)
-	if over := max(num.BitLen(), den.BitLen()) - 62; over > 0 {
-		num.Rsh(num, uint(over))
-		den.Rsh(den, uint(over))
+	if max(num.BitLen(), den.BitLen()) <= maxBits {
+		return FrameRate{num.Uint64(), den.Uint64()}
 	}
-	return FrameRate{max(num.Uint64(), 1), max(den.Uint64(), 1)}
+	if num.Cmp(den) > 0 {
+		one, q := scaledQuotient(num, den)
+		return FrameRate{Num: q, Den: one}
+	}
+	one, q := scaledQuotient(den, num)
+	return FrameRate{Num: one, Den: q}
+}
+
+// scaledQuotient is q/one = a/b, for a >= b, with q of maxBits-1 to maxBits
+// bits, or the largest such q when the quotient is beyond it (a frame in a century).
+func scaledQuotient(a, b *big.Int) (one, q uint64) {
+	shift := maxBits - 1 - (a.BitLen() - b.BitLen())
+	if shift < 0 {
+		return 1, 1<<maxBits - 1
+	}
+	z := new(big.Int).Lsh(a, uint(shift))
+	return 1 << shift, z.Div(z, b).Uint64()
 }
 
 // PerSecond is the rate in frames/s; 0 for as fast as it goes.

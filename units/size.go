@@ -13,7 +13,7 @@ const (
 	FCSOctets          = 4  // frame check sequence, added and removed by the NIC
 	WireOverheadOctets = 20 // preamble 7, SFD 1, inter-frame gap 12 (IEEE 802.3)
 
-	MinFrameSize FrameSize = 64                      // the least of Ethernet
+	MinFrameSize FrameSize = 64                     // the least of Ethernet
 	MaxFrameSize FrameSize = 65535 + 14 + FCSOctets // the largest IP packet, untagged
 )
 
@@ -33,7 +33,9 @@ func (s FrameSize) Socket() int { return int(s) - FCSOctets }
 func (s FrameSize) Wire() int { return int(s) + WireOverheadOctets }
 
 // ParseSizes reads one size ("64"), a list ("64,128,512"), a range with a step
-// ("64-1518:128", both ends included), "rfc2544", or a mixture of them.
+// ("64-1518:128": 64, 192, ... 1472; the step is 1 if not given), "rfc2544", or
+// a mixture of them, in the order given. It refuses what is not MinFrameSize to
+// MaxFrameSize, and more than 2048 sizes.
 func ParseSizes(text string) ([]FrameSize, error) {
 	var sizes []FrameSize
 	for part := range strings.SplitSeq(text, ",") {
