@@ -16,6 +16,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/urfave/cli/v2"
@@ -37,6 +38,7 @@ func (i interrupted) Error() string { return "interrupted by " + i.signal.String
 
 // execute runs one command line and returns the exit code.
 func execute(args []string, stdout, stderr io.Writer) int {
+	dropEmptyTwins()
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
 	signals := make(chan os.Signal, 4)
@@ -63,6 +65,15 @@ func execute(args []string, stdout, stderr io.Writer) int {
 		writeFailure(stdout, args, err, hint, code)
 	}
 	return code
+}
+
+// dropEmptyTwins takes a flag's environment twin that is empty as not set.
+func dropEmptyTwins() {
+	for _, e := range os.Environ() {
+		if name, value, _ := strings.Cut(e, "="); value == "" && strings.HasPrefix(name, "PKTGEN_") {
+			_ = os.Unsetenv(name) // it fails for malformed names only
+		}
+	}
 }
 
 // wantsJSON looks at the raw arguments: the command line may be what is wrong.
