@@ -28,8 +28,10 @@ const (
 	fullWait = time.Millisecond
 	// stallNs: a device that takes no frame for so long has failed.
 	stallNs = 2_000_000_000
-	// drainNs is how long the last frames may stay in the ring.
-	drainNs = 2_000_000_000
+	// drainNs is how long the last frames may stay in the ring; stoppedNs is that
+	// of a run that was told to end.
+	drainNs   = 2_000_000_000
+	stoppedNs = 300_000_000
 	// closingGapNs lies between the repeats of a closing frame, so that one
 	// short outage does not take them all.
 	closingGapNs = 10_000_000
@@ -242,6 +244,9 @@ func (w *worker) idle(untilNs int64) int64 {
 // drain waits until the kernel has finished with all that was committed.
 func (w *worker) drain() {
 	end := clock.Mono() + drainNs
+	if w.g.stop.Load() {
+		end = clock.Mono() + stoppedNs
+	}
 	for w.tx.Outstanding() > 0 && clock.Mono() < end {
 		if err := w.tx.Kick(); err != nil && !errors.Is(err, ring.ErrBusy) {
 			w.result.Err = errors.Join(w.result.Err, err)

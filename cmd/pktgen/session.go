@@ -136,11 +136,17 @@ func (s *session) watch(ctx context.Context) {
 // was sent (RFC 2544, section 23: 2 seconds).
 const drainWait = 2 * time.Second
 
-// measure runs the data plane; the error is what ended it early.
+// measure runs the data plane; the error is what ended it early: the first,
+// of which the others are mostly echoes.
 func (s *session) measure(ctx context.Context) error {
-	var errs []error
+	var err error
+	note := func(e error) {
+		if err == nil {
+			err = e
+		}
+	}
 	for _, e := range s.rx {
-		errs = append(errs, e.start())
+		note(e.start())
 	}
 	started := time.Now()
 	s.result.Started = &started
@@ -158,21 +164,22 @@ func (s *session) measure(ctx context.Context) error {
 			close(ended)
 		}
 	}()
-	errs = append(errs, s.follow(ctx, ended))
+	note(s.follow(ctx, ended))
+	hurry := func() bool { return err != nil || ctx.Err() != nil }
 	for _, e := range s.tx {
 		e.gen.Stop()
 	}
 	for _, e := range s.tx {
-		errs = append(errs, e.wait())
+		note(e.wait(hurry()))
 	}
 	for _, e := range s.tx {
-		errs = append(errs, e.close(true))
+		note(e.close(err == nil))
 	}
-	s.drain(ctx)
+	s.drain(hurry())
 	for _, e := range s.rx {
-		errs = append(errs, e.wait())
+		note(e.wait())
 	}
-	return errors.Join(errs...)
+	return err
 }
 
 // follow takes an interval's counters each interval, until the run ends.
@@ -229,12 +236,12 @@ func (s *session) streams() (seen, closed int) {
 }
 
 // drain waits for the frames that are still under way.
-func (s *session) drain(ctx context.Context) {
+func (s *session) drain(hurry bool) {
 	if len(s.tx) == 0 || len(s.rx) == 0 {
 		return
 	}
 	wait := drainWait
-	if ctx.Err() != nil {
+	if hurry {
 		wait = 200 * time.Millisecond
 	}
 	want := 0

@@ -273,11 +273,16 @@ func (e *txEnd) open() error {
 const (
 	settleStep = 20 * time.Millisecond
 	settleFor  = 2500 * time.Millisecond
+	hurryFor   = 100 * time.Millisecond // where the run was ended early
 	settleSame = 500 * time.Millisecond // unchanged for so long: they have settled
 )
 
 // wait returns when all workers have ended, with the port's counters read after.
-func (e *txEnd) wait() error {
+func (e *txEnd) wait(hurry bool) error {
+	settle := settleFor
+	if hurry {
+		settle = hurryFor
+	}
 	e.results = e.gen.Wait()
 	var sent uint64
 	var errs []error
@@ -299,7 +304,7 @@ func (e *txEnd) wait() error {
 		}
 		e.after = now
 		t := clock.Mono()
-		if now.TxPackets-e.before.TxPackets >= sent || t-start > int64(settleFor) || t-changed > int64(settleSame) {
+		if now.TxPackets-e.before.TxPackets >= sent || t-start > int64(settle) || t-changed > int64(settleSame) {
 			break
 		}
 		clock.Sleep(int64(settleStep))
