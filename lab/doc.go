@@ -1,7 +1,7 @@
 // Package lab makes test beds of network namespaces on this machine.
 //
 //	Wire -> Lab{Pairs} -> a run between the ends -> Close
-//	Clean: remove what killed processes have left
+//	List: which stand;  Clean: remove what killed processes have left
 //
 // Namespaces are named as ip-netns(8) names them, /run/netns/pktgen-PID-..., so
 // that its commands work on them. Their owner holds a lock (flock) on each; one

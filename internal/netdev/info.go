@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -17,24 +18,27 @@ import (
 
 // Info is what an interface is, at the time of Lookup.
 type Info struct {
-	Ref
+	Ref      // by its first name, where it was asked for by another
 	Index    int
 	MTU      int // octets of an IP packet
 	MAC      net.HardwareAddr
-	Ethernet bool   // its frames are Ethernet's
+	Ethernet bool   // its frames are Ethernet's (ARPHRD_ETHER, linux/if_arp.h)
 	Type     string // ether, loopback, none, ...
 	Kind     string // device, veth, bridge, vlan, ...
-	Driver   string // "" where there is no device behind it
+	Driver   string // "": no device behind it, or not known
 	Up       bool   // set up by the administrator
 	Running  bool   // has carrier
 	SpeedBps uint64 // 0: not known
-	TxQueues int
+	TxQueues int    // in use; where sysfs cannot be read, as many as the driver has
 	RxQueues int
 	NUMANode int     // -1: not known
 	XPS      [][]int // CPUs of each transmit queue; nil where not set
 
-	Addrs          []netip.Prefix
-	DefaultRoute   bool // a default route of its namespace leaves by it
+	Addrs []netip.Prefix
+
+	// The next two count what lies on it too: a bridge or bond that it is a port
+	// of, a VLAN of it. Test frames would pass among theirs.
+	DefaultRoute   bool // a default route of its namespace, IPv4 or IPv6, leaves by it
 	OnlyGlobalAddr bool // the only interface of its namespace with a global address that is not a benchmarking one
 }
 
@@ -49,17 +53,11 @@ func BenchmarkPrefixes() []netip.Prefix { return []netip.Prefix{benchmark4, benc
 // Benchmarking says that an address is set aside for tests.
 func Benchmarking(a netip.Addr) bool { return benchmark4.Contains(a) || benchmark6.Contains(a) }
 
-// Lookup finds an interface. Errors: ErrNotFound, ErrNoNamespace, those of
-// rtnetlink.
+// Lookup finds an interface. Errors: ErrNotFound, Enter's, those of rtnetlink.
 func Lookup(r Ref) (Info, error) {
-	info := Info{Ref: r, NUMANode: -1}
-	err := r.Do(func() error {
-		h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
-		if err != nil {
-			return fmt.Errorf("%v: rtnetlink: %w", r, err)
-		}
-		defer h.Close()
-		return info.fromNetlink(h)
+	info := Info{NUMANode: -1}
+	err := withLink(r, func(h *netlink.Handle, link netlink.Link) error {
+		return info.fromNetlink(h, r, link)
 	})
 	if err != nil {
 		return Info{}, err
@@ -68,52 +66,111 @@ func Lookup(r Ref) (Info, error) {
 	return info, nil
 }
 
-func (i *Info) fromNetlink(h *netlink.Handle) error {
-	link, err := h.LinkByName(i.Name)
-	if errors.As(err, new(netlink.LinkNotFoundError)) {
-		return fmt.Errorf("%v: %w%s", i.Ref, ErrNotFound, others(h))
-	}
-	if err != nil {
-		return fmt.Errorf("%v: rtnetlink: %w", i.Ref, err)
-	}
-	a := link.Attrs()
-	i.Index, i.MTU, i.MAC, i.Type, i.Kind = a.Index, a.MTU, a.HardwareAddr, a.EncapType, link.Type()
-	i.Ethernet = a.EncapType == "ether" && len(a.HardwareAddr) == 6
-	i.Up, i.Running = a.RawFlags&unix.IFF_UP != 0, a.RawFlags&unix.IFF_RUNNING != 0
-	i.TxQueues, i.RxQueues = a.NumTxQueues, a.NumRxQueues
-	if err := i.addresses(h); err != nil {
-		return fmt.Errorf("%v: addresses: %w", i.Ref, err)
-	}
-	routes, err := routesBy(h, i.Index)
-	if err != nil {
-		return fmt.Errorf("%v: routes: %w", i.Ref, err)
-	}
-	for _, rt := range routes {
-		i.DefaultRoute = i.DefaultRoute || rt.dst.Bits() == 0
-	}
-	return nil
+// withLink runs f with an rtnetlink socket in the interface's namespace, and
+// the interface.
+func withLink(r Ref, f func(*netlink.Handle, netlink.Link) error) error {
+	return r.Do(func() error {
+		h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+		if err != nil {
+			return fmt.Errorf("%v: rtnetlink: %w", r, err)
+		}
+		defer h.Close()
+		link, err := find(h, r)
+		if err != nil {
+			return err
+		}
+		return f(h, link)
+	})
 }
 
-// others names the interfaces that are there, to be picked from.
-func others(h *netlink.Handle) string {
+func find(h *netlink.Handle, r Ref) (netlink.Link, error) {
+	link, err := h.LinkByName(r.Name)
+	if errors.As(err, new(netlink.LinkNotFoundError)) {
+		return nil, fmt.Errorf("%v: %w%s", r, ErrNotFound, otherLinks(h, r))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%v: rtnetlink: %w", r, err)
+	}
+	return link, nil
+}
+
+// otherLinks names the interfaces that are there, to be picked from.
+func otherLinks(h *netlink.Handle, r Ref) string {
 	links, err := h.LinkList()
 	if err != nil {
 		return ""
 	}
 	var names []string
 	for _, l := range links {
-		if l.Attrs().Name != "lo" && len(names) < 8 {
+		if l.Attrs().Name != "lo" {
 			names = append(names, l.Attrs().Name)
 		}
 	}
-	if len(names) == 0 {
-		return ""
-	}
-	return " (there are: " + strings.Join(names, ", ") + ")"
+	return nearest(r.Name, names)
 }
 
-func (i *Info) addresses(h *netlink.Handle) error {
-	addrs, err := h.AddrList(nil, netlink.FAMILY_ALL)
+// list asks for a list again while changes disturb the kernel's answer
+// (NLM_F_DUMP_INTR, linux/netlink.h).
+func list[T any](ask func() ([]T, error)) (all []T, err error) {
+	for range 10 {
+		if all, err = ask(); !errors.Is(err, netlink.ErrDumpInterrupted) {
+			break
+		}
+	}
+	return all, err
+}
+
+func (i *Info) fromNetlink(h *netlink.Handle, r Ref, link netlink.Link) error {
+	a := link.Attrs()
+	i.Ref = Ref{Netns: r.Netns, Name: a.Name}
+	i.Index, i.MTU, i.MAC, i.Type, i.Kind = a.Index, a.MTU, a.HardwareAddr, a.EncapType, link.Type()
+	i.Ethernet = a.EncapType == "ether" && len(a.HardwareAddr) == 6
+	i.Up, i.Running = a.RawFlags&unix.IFF_UP != 0, a.RawFlags&unix.IFF_RUNNING != 0
+	i.TxQueues, i.RxQueues = a.NumTxQueues, a.NumRxQueues
+	links, err := list(h.LinkList)
+	if err != nil {
+		return fmt.Errorf("%v: interfaces: %w", r, err)
+	}
+	on := stack(links, i.Index)
+	if err := i.addresses(h, on); err != nil {
+		return fmt.Errorf("%v: addresses: %w", r, err)
+	}
+	routes, err := routes(h)
+	if err != nil {
+		return fmt.Errorf("%v: routes: %w", r, err)
+	}
+	for _, rt := range routes {
+		i.DefaultRoute = i.DefaultRoute || rt.dst.Bits() == 0 && on[rt.link]
+	}
+	return nil
+}
+
+// stack is the interface and those whose frames pass through it.
+func stack(links []netlink.Link, index int) map[int]bool {
+	on := map[int]bool{index: true}
+	for grown := true; grown; {
+		grown = false
+		add := func(i int) {
+			grown = grown || !on[i]
+			on[i] = true
+		}
+		for _, l := range links {
+			a := l.Attrs()
+			if on[a.Index] && a.MasterIndex != 0 {
+				add(a.MasterIndex)
+			}
+			// IFLA_LINK is the lower interface, but a veth's is its peer, and with
+			// IFLA_LINK_NETNSID it is an index of another namespace.
+			if on[a.ParentIndex] && a.NetNsID < 0 && l.Type() != "veth" {
+				add(a.Index)
+			}
+		}
+	}
+	return on
+}
+
+func (i *Info) addresses(h *netlink.Handle, on map[int]bool) error {
+	addrs, err := list(func() ([]netlink.Addr, error) { return h.AddrList(nil, netlink.FAMILY_ALL) })
 	if err != nil {
 		return err
 	}
@@ -129,22 +186,23 @@ func (i *Info) addresses(h *netlink.Handle) error {
 			i.Addrs = append(i.Addrs, netip.PrefixFrom(ip, ones))
 		}
 		if a.Scope == unix.RT_SCOPE_UNIVERSE && !Benchmarking(ip) && !ip.IsLoopback() {
-			own = own || a.LinkIndex == i.Index
-			elsewhere = elsewhere || a.LinkIndex != i.Index
+			own = own || on[a.LinkIndex]
+			elsewhere = elsewhere || !on[a.LinkIndex]
 		}
 	}
 	i.OnlyGlobalAddr = own && !elsewhere
 	return nil
 }
 
-// fromSysfs adds what only sysfs tells; it shows the interfaces of the network
-// namespace of whoever mounted it, so another namespace needs a mount of its own.
+// fromSysfs adds what only sysfs tells. A sysfs shows the interfaces of the
+// network namespace of whoever mounted it, so another namespace needs a mount of
+// its own.
 func (i *Info) fromSysfs() {
 	if i.Netns == "" {
 		i.readSysfs(os.DirFS("/sys/class/net/" + i.Name))
 		return
 	}
-	_ = onThread(func() error { // without the privilege these facts stay unknown
+	_ = OnThread(func() error { // without the privilege these facts stay unknown
 		if err := i.Enter(); err != nil {
 			return err
 		}
@@ -162,10 +220,15 @@ func (i *Info) fromSysfs() {
 	})
 }
 
-// readSysfs reads an interface's directory in /sys/class/net. What is missing,
-// or not a number, stays unknown.
+// readSysfs reads an interface's directory in /sys/class/net (Linux
+// Documentation/ABI/testing/sysfs-class-net, sysfs-class-net-queues). What is
+// missing, or is not a number, stays unknown.
 func (i *Info) readSysfs(dir fs.FS) {
-	if mbps, err := strconv.ParseUint(readWord(dir, "speed"), 10, 32); err == nil && mbps != 0 && mbps != 1<<32-1 {
+	// The process may have been put into a network namespace whose sysfs this is not.
+	if readWord(dir, "ifindex") != strconv.Itoa(i.Index) || readWord(dir, "address") != i.MAC.String() {
+		return
+	}
+	if mbps, err := strconv.ParseUint(readWord(dir, "speed"), 10, 32); err == nil && mbps != 1<<32-1 { // SPEED_UNKNOWN, linux/ethtool.h
 		i.SpeedBps = mbps * 1_000_000
 	}
 	if node, err := strconv.Atoi(readWord(dir, "device/numa_node")); err == nil && node >= 0 {
@@ -174,12 +237,18 @@ func (i *Info) readSysfs(dir fs.FS) {
 	if target, err := fs.ReadLink(dir, "device/driver"); err == nil {
 		i.Driver = path.Base(target)
 	}
-	xps := make([][]int, 0, i.TxQueues)
+	// rtnetlink tells how many queues the driver has; those in use have a directory.
+	if tx, _ := fs.Glob(dir, "queues/tx-*"); len(tx) > 0 {
+		i.TxQueues = len(tx)
+	}
+	if rx, _ := fs.Glob(dir, "queues/rx-*"); len(rx) > 0 {
+		i.RxQueues = len(rx)
+	}
+	xps := make([][]int, i.TxQueues)
 	set := false
-	for q := range min(i.TxQueues, 1024) {
-		cpus := parseMask(readWord(dir, "queues/tx-"+strconv.Itoa(q)+"/xps_cpus"))
-		set = set || len(cpus) > 0
-		xps = append(xps, cpus)
+	for q := range xps {
+		xps[q] = parseMask(readWord(dir, "queues/tx-"+strconv.Itoa(q)+"/xps_cpus"))
+		set = set || len(xps[q]) > 0
 	}
 	if set {
 		i.XPS = xps
@@ -212,43 +281,46 @@ func parseMask(text string) (cpus []int) {
 	return cpus
 }
 
-// route is one way out by an interface.
+// route is one way out.
 type route struct {
-	dst     netip.Prefix
-	gateway netip.Addr // zero: on-link
-	src     netip.Addr // preferred source; zero: none given
+	dst  netip.Prefix
+	link int        // the index of the interface it leaves by
+	hop  netip.Addr // the gateway; zero: on-link
 }
 
-// routesBy lists the routes of the main table that leave by an interface, those
-// of multipath routes included.
-func routesBy(h *netlink.Handle, index int) (rs []route, err error) {
+// routes lists the unicast routes of the main table, IPv4 and IPv6, each way of
+// a multipath route by itself. Of equal destinations the preferred comes first.
+func routes(h *netlink.Handle) (rs []route, err error) {
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
-		list, err := h.RouteList(nil, family)
+		all, err := list(func() ([]netlink.Route, error) { return h.RouteList(nil, family) })
 		if err != nil {
 			return nil, err
 		}
-		for _, r := range list {
+		slices.SortStableFunc(all, func(a, b netlink.Route) int { return a.Priority - b.Priority })
+		for _, r := range all {
 			if r.Type != unix.RTN_UNICAST {
 				continue
 			}
-			rt := route{dst: prefix(r.Dst, family)}
-			rt.src, _ = netip.AddrFromSlice(r.Src)
-			rt.src = rt.src.Unmap()
-			if r.LinkIndex == index && len(r.MultiPath) == 0 {
-				rt.gateway, _ = netip.AddrFromSlice(r.Gw)
-				rt.gateway = rt.gateway.Unmap()
-				rs = append(rs, rt)
+			dst := prefix(r.Dst, family)
+			if len(r.MultiPath) == 0 {
+				rs = append(rs, route{dst, r.LinkIndex, gateway(r.Gw, r.Via)})
 			}
-			for _, hop := range r.MultiPath {
-				if hop.LinkIndex == index {
-					rt.gateway, _ = netip.AddrFromSlice(hop.Gw)
-					rt.gateway = rt.gateway.Unmap()
-					rs = append(rs, rt)
-				}
+			for _, way := range r.MultiPath {
+				rs = append(rs, route{dst, way.LinkIndex, gateway(way.Gw, way.Via)})
 			}
 		}
 	}
 	return rs, nil
+}
+
+// gateway reads RTA_GATEWAY, or RTA_VIA: an IPv6 gateway of an IPv4 route
+// (RFC 5549).
+func gateway(gw net.IP, via netlink.Destination) netip.Addr {
+	if v, ok := via.(*netlink.Via); ok {
+		gw = v.Addr
+	}
+	a, _ := netip.AddrFromSlice(gw)
+	return a.Unmap()
 }
 
 func prefix(n *net.IPNet, family int) netip.Prefix {
@@ -265,34 +337,26 @@ func prefix(n *net.IPNet, family int) netip.Prefix {
 }
 
 // NextHop is where a packet to dst goes that leaves by this interface: the
-// longest of its routes that match. found is false where none does.
+// gateway of the longest of its routes that match, or on-link dst itself. found
+// is false where none does. Errors: Lookup's.
 func NextHop(r Ref, dst netip.Addr) (hop netip.Addr, onLink, found bool, err error) {
-	err = r.Do(func() error {
-		h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	dst = dst.Unmap().WithZone("")
+	err = withLink(r, func(h *netlink.Handle, link netlink.Link) error {
+		routes, err := routes(h)
 		if err != nil {
-			return err
+			return fmt.Errorf("%v: routes: %w", r, err)
 		}
-		defer h.Close()
-		link, err := h.LinkByName(r.Name)
-		if err != nil {
-			return err
-		}
-		routes, err := routesBy(h, link.Attrs().Index)
 		best := -1
 		for _, rt := range routes {
-			if !rt.dst.Contains(dst) || rt.dst.Bits() <= best {
-				continue
-			}
-			best, found = rt.dst.Bits(), true
-			hop, onLink = rt.gateway, false
-			if !hop.IsValid() {
-				hop, onLink = dst, true
+			if rt.link == link.Attrs().Index && rt.dst.Contains(dst) && rt.dst.Bits() > best {
+				best, hop = rt.dst.Bits(), rt.hop
 			}
 		}
-		return err
+		found, onLink = best >= 0, best >= 0 && !hop.IsValid()
+		if onLink {
+			hop = dst
+		}
+		return nil
 	})
-	if err != nil {
-		err = fmt.Errorf("%v: routes: %w", r, err)
-	}
 	return hop, onLink, found, err
 }

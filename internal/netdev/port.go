@@ -4,9 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"os"
+	"sync"
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
@@ -18,15 +22,17 @@ type Counters struct {
 	RxPackets, RxBytes, RxErrors, RxDropped uint64
 	RxMissed, RxFifo                        uint64
 	TxPackets, TxBytes, TxErrors, TxDropped uint64
+	TxCarrier                               uint64
 }
 
 // State is what may change about an interface during a run.
 type State struct {
 	Ref     Ref
-	Deleted bool
-	Up      bool
-	Running bool
+	Deleted bool // or moved to another namespace
+	Up      bool // set up by the administrator
+	Running bool // has carrier
 	MTU     int
+	MAC     string // in text, so that two states compare
 }
 
 // Lost is an error where frames can no longer pass: set down, no carrier, gone.
@@ -49,39 +55,60 @@ var ErrLost = errors.New("link lost")
 type Port struct {
 	ref   Ref
 	index int
-	h     *netlink.Handle
+
+	mu sync.Mutex
+	h  *netlink.Handle // nil: closed
 }
 
 // Open finds the interface and keeps an rtnetlink socket in its namespace.
+// Errors: Lookup's.
 func Open(r Ref) (*Port, error) {
 	p := &Port{ref: r}
-	err := r.Do(func() (err error) {
-		if p.h, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
-			return err
-		}
-		link, err := p.h.LinkByName(r.Name)
+	err := r.Do(func() error {
+		h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 		if err != nil {
-			p.h.Close()
+			return fmt.Errorf("%v: rtnetlink: %w", r, err)
+		}
+		link, err := find(h, r)
+		if err != nil {
+			h.Close()
 			return err
 		}
-		p.index = link.Attrs().Index
+		p.h, p.index = h, link.Attrs().Index
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("%v: rtnetlink: %w", r, err)
+		return nil, err
 	}
 	return p, nil
 }
 
-// Close gives the socket back.
+// Close gives the socket back. Later calls do nothing.
 func (p *Port) Close() error {
-	p.h.Close()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.h != nil {
+		p.h.Close()
+		p.h = nil
+	}
 	return nil
 }
 
-// Counters reads the interface's counters. It fails when the interface is gone.
+// link asks the kernel. A closed handle would ask in the caller's namespace, about
+// another interface of the same index.
+func (p *Port) link() (netlink.Link, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.h == nil {
+		return nil, os.ErrClosed
+	}
+	return p.h.LinkByIndex(p.index)
+}
+
+// Counters reads the interface's counters. Errors: ErrLost when the interface
+// is gone, os.ErrClosed, those of rtnetlink.
 func (p *Port) Counters() (Counters, error) {
-	link, err := p.h.LinkByIndex(p.index)
+	link, err := p.link()
 	if errors.As(err, new(netlink.LinkNotFoundError)) {
 		return Counters{}, State{Ref: p.ref, Deleted: true}.Lost()
 	}
@@ -97,40 +124,64 @@ func (p *Port) Counters() (Counters, error) {
 		RxPackets: s.RxPackets, RxBytes: s.RxBytes, RxErrors: s.RxErrors, RxDropped: s.RxDropped,
 		RxMissed: s.RxMissedErrors, RxFifo: s.RxFifoErrors,
 		TxPackets: s.TxPackets, TxBytes: s.TxBytes, TxErrors: s.TxErrors, TxDropped: s.TxDropped,
+		TxCarrier: s.TxCarrierErrors,
 	}, nil
 }
 
-// Watch calls changed, from a goroutine of its own, with the state now and at
-// each change, until ctx ends.
+// State asks for the state now. Errors: os.ErrClosed, those of rtnetlink.
+func (p *Port) State() (State, error) {
+	link, err := p.link()
+	if errors.As(err, new(netlink.LinkNotFoundError)) {
+		return State{Ref: p.ref, Deleted: true}, nil
+	}
+	if err != nil {
+		return State{}, fmt.Errorf("%v: state: %w", p.ref, err)
+	}
+	a := link.Attrs()
+	return p.state(a.RawFlags, a.MTU, a.HardwareAddr), nil
+}
+
+func (p *Port) state(flags uint32, mtu int, mac net.HardwareAddr) State {
+	return State{
+		Ref: p.ref, MTU: mtu, MAC: mac.String(),
+		Up: flags&unix.IFF_UP != 0, Running: flags&unix.IFF_RUNNING != 0,
+	}
+}
+
+// Watch calls changed, from a goroutine of its own, with the state now and then
+// at each change, until ctx ends or the interface is gone. A change that was
+// undone again is told too: the kernel notes each. Watch itself returns at once.
 func (p *Port) Watch(ctx context.Context, changed func(State)) error {
-	updates, done := make(chan netlink.LinkUpdate, 64), make(chan struct{})
-	err := p.ref.Do(func() error {
-		return netlink.LinkSubscribeWithOptions(updates, done, netlink.LinkSubscribeOptions{
-			ErrorCallback: func(error) {}, // its end closes the channel
-		})
+	var socket *nl.NetlinkSocket
+	err := p.ref.Do(func() (err error) {
+		socket, err = nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK)
+		return err
 	})
 	if err != nil {
 		return fmt.Errorf("%v: watch: %w", p.ref, err)
 	}
+	last, err := p.State() // after the subscription: no change falls between
+	if err != nil {
+		socket.Close()
+		return err
+	}
 	go func() {
+		stop := context.AfterFunc(ctx, socket.Close) // wakes Receive
 		defer func() {
-			close(done)
-			for range updates { // what is under way has to go somewhere
+			if stop() {
+				socket.Close()
 			}
 		}()
-		if s, err := p.state(); err == nil {
-			changed(s)
-		}
-		for {
-			select {
-			case <-ctx.Done():
+		changed(last)
+		for !last.Deleted && ctx.Err() == nil {
+			states, err := p.receive(socket)
+			if err != nil {
 				return
-			case u, ok := <-updates:
-				if !ok {
-					return
-				}
-				if u.Link.Attrs().Index == p.index {
-					changed(p.stateOf(u.Link, u.Header.Type == unix.RTM_DELLINK))
+			}
+			for _, s := range states {
+				if s != last && ctx.Err() == nil {
+					changed(s)
+					last = s
 				}
 			}
 		}
@@ -138,21 +189,40 @@ func (p *Port) Watch(ctx context.Context, changed func(State)) error {
 	return nil
 }
 
-func (p *Port) state() (State, error) {
-	link, err := p.h.LinkByIndex(p.index)
-	if errors.As(err, new(netlink.LinkNotFoundError)) {
-		return State{Ref: p.ref, Deleted: true}, nil
+// receive waits for the next states of the interface that the kernel tells of.
+func (p *Port) receive(socket *nl.NetlinkSocket) ([]State, error) {
+	messages, from, err := socket.Receive()
+	if errors.Is(err, unix.ENOBUFS) { // some messages did not fit the socket: look for oneself
+		s, err := p.State()
+		return []State{s}, err
 	}
 	if err != nil {
-		return State{}, err
+		return nil, err
 	}
-	return p.stateOf(link, false), nil
-}
-
-func (p *Port) stateOf(link netlink.Link, deleted bool) State {
-	a := link.Attrs()
-	return State{
-		Ref: p.ref, Deleted: deleted, MTU: a.MTU,
-		Up: a.RawFlags&unix.IFF_UP != 0, Running: a.RawFlags&unix.IFF_RUNNING != 0,
+	if from.Pid != nl.PidKernel {
+		return nil, nil
 	}
+	var states []State
+	for _, m := range messages {
+		if len(m.Data) < unix.SizeofIfInfomsg {
+			continue
+		}
+		info := nl.DeserializeIfInfomsg(m.Data)
+		// A bridge tells of its ports with AF_BRIDGE, and of a port that leaves it
+		// with RTM_DELLINK, though the interface stays.
+		if int(info.Index) != p.index || info.Family != unix.AF_UNSPEC {
+			continue
+		}
+		switch m.Header.Type {
+		case unix.RTM_DELLINK:
+			states = append(states, State{Ref: p.ref, Deleted: true})
+		case unix.RTM_NEWLINK:
+			link, err := netlink.LinkDeserialize(nil, m.Data)
+			if err != nil {
+				continue // a message without what a state needs; the next one has it
+			}
+			states = append(states, p.state(info.Flags, link.Attrs().MTU, link.Attrs().HardwareAddr))
+		}
+	}
+	return states, nil
 }
