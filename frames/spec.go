@@ -12,20 +12,21 @@ import (
 	"pktgen/units"
 )
 
-// Spec describes the frames of one stream. More headers will come; each is a
-// field whose zero value means that it is not there.
+// Spec describes the frames of one stream: Ethernet, IP and UDP, a payload of
+// zeros up to the size. More headers will come; each is a field whose zero value
+// means that it is not there.
 type Spec struct {
-	Size             units.FrameSize
-	SrcMAC, DstMAC   net.HardwareAddr
-	VLAN             *VLAN      // one 802.1Q tag; nil: none
-	Src, Dst         netip.Addr // both IPv4, or both IPv6
-	SrcPort, DstPort uint16     // UDP
-	TTL              uint8      // or hop limit; 0: 64
-	TOS              uint8      // or traffic class
-	UDPChecksum      ChecksumMode
-	Flows            uint32 // source ports rotated through, from SrcPort on; 0 is 1
-	Stamp            bool
-	RunID, StreamID  uint16
+	Size             units.FrameSize  // MinSize to the largest IP packet
+	SrcMAC, DstMAC   net.HardwareAddr // 6 octets
+	VLAN             *VLAN            // one 802.1Q tag; nil: none
+	Src, Dst         netip.Addr       // both IPv4, or both IPv6; zones are ignored
+	SrcPort, DstPort uint16           // UDP
+	TTL              uint8            // or hop limit; 0: 64
+	TOS              uint8            // or traffic class
+	UDPChecksum      ChecksumMode     // zero value: ChecksumFull
+	Flows            uint32           // source ports rotated through, SrcPort + n mod Flows; 0 is 1
+	Stamp            bool             // see the package
+	RunID, StreamID  uint16           // in the stamp
 }
 
 // VLAN is an 802.1Q tag.
@@ -39,8 +40,8 @@ type VLAN struct {
 type ChecksumMode uint8
 
 const (
-	ChecksumFull ChecksumMode = iota
-	ChecksumZero              // none (RFC 768); IPv4 only
+	ChecksumFull ChecksumMode = iota // right for every frame
+	ChecksumZero                     // none (RFC 768); IPv4 only
 )
 
 const defaultTTL = 64
@@ -77,7 +78,8 @@ func (s Spec) MinSize() units.FrameSize {
 	return max(units.FromSocket(n), units.MinFrameSize)
 }
 
-// Validate says whether the frame can be built. A frame too small is a *SizeError.
+// Validate says whether the frame can be built. A frame too small is a
+// *SizeError, which names the least size that fits.
 func (s Spec) Validate() error {
 	switch {
 	case len(s.SrcMAC) != 6 || len(s.DstMAC) != 6:
@@ -92,8 +94,8 @@ func (s Spec) Validate() error {
 		return errors.New("IPv6 knows no UDP checksum 0 (RFC 8200, section 8.1)")
 	case int(s.SrcPort)+int(max(s.Flows, 1)) > 1<<16:
 		return fmt.Errorf("%d flows from source port %d on would go beyond port 65535", s.Flows, s.SrcPort)
-	case s.Size > units.MaxFrameSize+tagLen:
-		return fmt.Errorf("a frame of %d octets: the largest is %d", s.Size, units.MaxFrameSize)
+	case s.UDPChecksum > ChecksumZero:
+		return fmt.Errorf("UDP checksum mode %d is not known", s.UDPChecksum)
 	}
 	if min := s.MinSize(); s.Size < min {
 		what := "its headers"
@@ -102,10 +104,19 @@ func (s Spec) Validate() error {
 		}
 		return &SizeError{Size: s.Size, Min: min, What: what}
 	}
-	if ip := s.Size.Socket() - ethernetLen; !s.Src.Is6() && ip > 65535 && s.VLAN == nil {
-		return fmt.Errorf("a frame of %d octets holds more than the largest IPv4 packet", s.Size)
+	if most := s.maxSize(); s.Size > most {
+		return fmt.Errorf("a frame of %d octets: the largest is %d", s.Size, most)
 	}
 	return nil
+}
+
+// maxSize is that of the largest IPv4 packet (RFC 791: 65535 octets in all),
+// for IPv6 too, though there a packet may have 40 octets more (RFC 8200).
+func (s Spec) maxSize() units.FrameSize {
+	if s.VLAN != nil {
+		return units.MaxFrameSize + tagLen
+	}
+	return units.MaxFrameSize
 }
 
 // layers are the frame's headers, outermost first, and its payload.
@@ -137,6 +148,9 @@ func (s Spec) layers() []gopacket.SerializableLayer {
 		ip := &layers.IPv4{
 			Version: 4, TOS: s.TOS, Protocol: layers.IPProtocolUDP, TTL: ttl,
 			SrcIP: s.Src.AsSlice(), DstIP: s.Dst.AsSlice(),
+			// All have identification 0, which only packets that are never cut
+			// into fragments may have (RFC 6864, section 4.1).
+			Flags: layers.IPv4DontFragment,
 		}
 		_ = udp.SetNetworkLayerForChecksum(ip)
 		ls = append(ls, ip, udp)

@@ -38,40 +38,43 @@ type Stamp struct {
 	Count    uint64 // closing: frames sent in the stream
 }
 
-// put writes the part of the stamp that is the same in every frame of a stream.
+// putStamp writes the part of the stamp that is the same in every frame of a stream.
 func putStamp(b []byte, magic, runID, streamID uint16) {
 	binary.BigEndian.PutUint16(b, magic)
 	binary.BigEndian.PutUint16(b[stampRun:], runID)
 	binary.BigEndian.PutUint16(b[stampStream:], streamID)
 }
 
-// readStamp reads what stands at the start of a payload.
+// readStamp reads what stands at the start of a payload. Fields are written one
+// by one: a composite literal is built apart and copied, twice the time.
 func readStamp(payload []byte, s *Stamp) Kind {
 	if len(payload) >= StampLen {
-		switch binary.BigEndian.Uint16(payload) {
+		b := (*[StampLen]byte)(payload)
+		switch binary.BigEndian.Uint16(b[:]) {
 		case MagicTest:
-			*s = Stamp{
-				Kind:  KindTest,
-				RunID: binary.BigEndian.Uint16(payload[stampRun:]), StreamID: binary.BigEndian.Uint16(payload[stampStream:]),
-				Seq: binary.BigEndian.Uint32(payload[stampSeq:]), TimeNs: int64(binary.BigEndian.Uint64(payload[stampTime:])),
-			}
-			return KindTest
+			s.Kind = KindTest
+			s.TimeNs, s.Count = int64(binary.BigEndian.Uint64(b[stampTime:])), 0
 		case MagicClosing:
-			*s = Stamp{
-				Kind:  KindClosing,
-				RunID: binary.BigEndian.Uint16(payload[stampRun:]), StreamID: binary.BigEndian.Uint16(payload[stampStream:]),
-				Seq: binary.BigEndian.Uint32(payload[stampSeq:]), Count: binary.BigEndian.Uint64(payload[stampTime:]),
-			}
-			return KindClosing
+			s.Kind = KindClosing
+			s.TimeNs, s.Count = 0, binary.BigEndian.Uint64(b[stampTime:])
+		default:
+			return readKernel(payload, s)
 		}
+		s.RunID = binary.BigEndian.Uint16(b[stampRun:])
+		s.StreamID = binary.BigEndian.Uint16(b[stampStream:])
+		s.Seq = binary.BigEndian.Uint32(b[stampSeq:])
+		return s.Kind
 	}
-	if len(payload) >= kernelHdrLen && binary.BigEndian.Uint32(payload) == MagicKernel {
-		sec, usec := binary.BigEndian.Uint32(payload[8:]), binary.BigEndian.Uint32(payload[12:])
-		*s = Stamp{Kind: KindKernelPktgen, Seq: binary.BigEndian.Uint32(payload[4:])}
-		if sec != 0 {
-			s.TimeNs = int64(sec)*1e9 + int64(usec)*1e3
-		}
-		return KindKernelPktgen
+	return readKernel(payload, s)
+}
+
+// readKernel reads the header of the kernel's pktgen.
+func readKernel(payload []byte, s *Stamp) Kind {
+	if len(payload) < kernelHdrLen || binary.BigEndian.Uint32(payload) != MagicKernel {
+		return KindOther
 	}
-	return KindOther
+	*s = Stamp{Kind: KindKernelPktgen, Seq: binary.BigEndian.Uint32(payload[4:])}
+	sec, usec := binary.BigEndian.Uint32(payload[8:]), binary.BigEndian.Uint32(payload[12:])
+	s.TimeNs = int64(sec)*1e9 + int64(usec)*1e3 // the kernel's NO_TIMESTAMP leaves both 0
+	return KindKernelPktgen
 }

@@ -70,18 +70,15 @@ func (s Spec) Compile() (*Template, error) {
 }
 
 // fixedSum is the sum over pseudo-header and datagram, with what edits write
-// taken as 0.
+// taken as 0. The stamp's number and time still are.
 func (s Spec) fixedSum(datagram []byte) uint64 {
 	d := append([]byte(nil), datagram...)
 	binary.BigEndian.PutUint16(d[6:], 0)
 	if s.Flows > 1 {
 		binary.BigEndian.PutUint16(d, 0)
 	}
-	if s.Stamp {
-		clear(d[udpLen+stampSeq : udpLen+StampLen])
-	}
 	addresses := append(s.Src.AsSlice(), s.Dst.AsSlice()...)
-	return uint64(sum16(d)) + pseudoSum(addresses, protoUDP, len(d))
+	return uint64(fold(add(pseudoSum(addresses, protoUDP, len(d)), d))) // folded: Apply adds to it without looking for carries
 }
 
 // Len is the frame's length in octets, without FCS.
@@ -128,9 +125,14 @@ func udpChecksum(sum uint64) uint16 {
 	return 0xffff
 }
 
-// ApplyClosing makes slot a closing frame: repeat says which one it is, count
-// how many frames the stream has. The template must have a stamp.
+// ApplyClosing makes slot, which holds the prototype or an earlier frame of
+// this template, a closing frame: repeat says which one it is, count how many
+// frames the stream has. For Apply, the slot must be given the prototype again.
+// It panics when the template has no stamp, or the slot is shorter than the frame.
 func (t *Template) ApplyClosing(slot []byte, repeat uint32, count uint64) {
+	if t.stamp == 0 {
+		panic("frames: a closing frame of a template without a stamp")
+	}
 	t.Apply(slot, uint64(repeat), int64(count))
 	binary.BigEndian.PutUint16(slot[t.stamp:], MagicClosing)
 	for _, e := range t.edits {
