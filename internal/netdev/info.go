@@ -212,7 +212,9 @@ func (i *Info) fromSysfs() {
 		if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
 			return err
 		}
-		if err := unix.Mount("sysfs", "/sys", "sysfs", unix.MS_RDONLY, ""); err != nil {
+		// Not MS_RDONLY: all mounts of a namespace's sysfs are one file system, and
+		// others may want to write to it.
+		if err := unix.Mount("sysfs", "/sys", "sysfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
 			return err
 		}
 		i.readSysfs(os.DirFS("/sys/class/net/" + i.Name))
