@@ -139,6 +139,9 @@ func setUp(h *netlink.Handle, name string) error {
 // addSpace makes the lab's namespace for a role, locked.
 func (l *Lab) addSpace(role string) (*space, error) {
 	s := &space{name: l.Name + "-" + role}
+	if err := os.MkdirAll(netdev.NamedNamespaces, 0o755); err != nil {
+		return nil, err
+	}
 	unlock, err := lockNames()
 	if err != nil {
 		return nil, err
@@ -179,12 +182,10 @@ func (l *Lab) make(s *space) error {
 	return quiet()
 }
 
-// lockNames makes one process at a time add names, or judge which are left over:
-// one that is being added is not yet locked. ip-netns(8) takes this lock too.
+// lockNames makes one process at a time add and remove names, or judge which are
+// left over: one that is half added or half removed is not locked. ip-netns(8)
+// takes this lock too.
 func lockNames() (unlock func() error, err error) {
-	if err := os.MkdirAll(netdev.NamedNamespaces, 0o755); err != nil {
-		return nil, err
-	}
 	dir, err := os.Open(netdev.NamedNamespaces)
 	if err != nil {
 		return nil, err
@@ -231,7 +232,14 @@ func (s *space) do(f func(*netlink.Handle) error) error {
 
 // Close removes the test bed. Later calls do nothing.
 func (l *Lab) Close() error {
-	var errs []error
+	if len(l.spaces) == 0 {
+		return nil
+	}
+	unlock, err := lockNames()
+	if err == nil {
+		defer unlock()
+	}
+	errs := []error{err}
 	for _, s := range slices.Backward(l.spaces) {
 		errs = append(errs, remove(s.path()))
 		if s.file != nil {
@@ -265,10 +273,13 @@ type Entry struct {
 	Interfaces []string // but for lo, sorted; nil where it could not be looked into
 }
 
-// List tells the namespaces of all test beds, by name. Errors: EACCES, EPERM
-// without privilege.
+// List tells the namespaces of all test beds, sorted by name. Without privilege
+// it cannot look into them.
 func List() ([]Entry, error) {
 	unlock, err := lockNames()
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -277,9 +288,13 @@ func List() ([]Entry, error) {
 }
 
 // Clean removes the namespaces of processes that are dead, and names them. What
-// cannot be removed does not keep it from the rest.
+// cannot be removed does not keep it from the rest. Errors: EPERM without
+// privilege.
 func Clean() (removed []string, err error) {
 	unlock, err := lockNames()
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
 	if err != nil {
 		return nil, err
 	}
