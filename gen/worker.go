@@ -124,13 +124,14 @@ func (w *worker) open() error {
 // loop sends until the limit, the end of the duration, Stop, or an error.
 func (w *worker) loop() error {
 	batch := w.g.cfg.Batch
-	w.pacer.Start(w.g.startNs)
+	now := w.idle(w.g.startNs)
+	// A worker that is woken late paces from then on, and has nothing to catch up.
+	w.pacer.Start(now)
+	w.progressNs = now
 	endNs := int64(0)
 	if d := w.g.cfg.Duration; d > 0 {
-		endNs = w.g.startNs + int64(d)
+		endNs = now + int64(d)
 	}
-	now := w.idle(w.g.startNs)
-	w.progressNs = now
 	for !w.g.stop.Load() {
 		if endNs != 0 && now >= endNs && w.late(now) {
 			return nil

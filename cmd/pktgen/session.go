@@ -26,12 +26,13 @@ type session struct {
 	config  map[string]any
 	until   until
 
-	result  *report.Result
-	startNs int64
-	txSeen  stats.TxCounts // what the intervals so far add up to
-	rxSeen  stats.RxCounts
-	seenNs  int64
-	lost    chan error // a link that went away
+	result    *report.Result
+	startNs   int64
+	txSeen    stats.TxCounts // what the intervals so far add up to
+	rxSeen    stats.RxCounts
+	seenNs    int64
+	stoppedNs int64      // when the run was over: what came later is under way
+	lost      chan error // a link that went away
 }
 
 // until says when a session without a sender of its own ends.
@@ -89,8 +90,12 @@ func (s *session) run(ctx context.Context) error {
 
 	s.out.begin(s)
 	err = s.measure(ctx)
+	limit := s.fill(ctx)
+	if err == nil {
+		err = limit
+	}
 	s.out.end()
-	return s.out.finish(s.result, errors.Join(err, s.fill(ctx)))
+	return s.out.finish(s.result, err)
 }
 
 func (s *session) open() error {
@@ -165,6 +170,7 @@ func (s *session) measure(ctx context.Context) error {
 		}
 	}()
 	note(s.follow(ctx, ended))
+	s.stoppedNs = clock.Mono()
 	hurry := func() bool { return err != nil || ctx.Err() != nil }
 	for _, e := range s.tx {
 		e.gen.Stop()
@@ -414,7 +420,7 @@ func (s *session) lastInterval() {
 		s.txSeen.Bytes -= octets
 	}
 	if tx.Sent != s.txSeen.Sent || rx != s.rxSeen {
-		s.interval(max(clock.Mono(), s.seenNs+1), tx, rx)
+		s.interval(max(s.endNs(), s.seenNs), tx, rx)
 	}
 }
 
@@ -435,6 +441,19 @@ func (s *session) sums() {
 		r.TX, r.RX, r.Loss = sumPairs(r.Pairs)
 	}
 	r.DurationS = s.seconds()
+}
+
+// endNs is when the run ended: when the last frame was sent, or reception stopped.
+func (s *session) endNs() int64 {
+	var end int64
+	for _, e := range s.tx {
+		_, last := e.span()
+		end = max(end, last)
+	}
+	if len(s.tx) == 0 {
+		end = s.stoppedNs
+	}
+	return end
 }
 
 // seconds is the measured duration: from the first frame to the last.
