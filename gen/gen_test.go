@@ -1,0 +1,373 @@
+package gen
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"pktgen/frames"
+	"pktgen/ring"
+	"pktgen/ring/ringtest"
+	"pktgen/stats"
+	"pktgen/units"
+)
+
+func template(t testing.TB, stream int, flows uint32) *frames.Template {
+	t.Helper()
+	tm, err := frames.Spec{
+		Size: 64, SrcMAC: net.HardwareAddr{2, 0, 0, 0, 0, 1}, DstMAC: net.HardwareAddr{2, 0, 0, 0, 0, 2},
+		Src: netip.MustParseAddr("198.18.0.1"), Dst: netip.MustParseAddr("198.18.0.2"),
+		SrcPort: 1024, DstPort: 9, Flows: flows, Stamp: true, RunID: 77, StreamID: uint16(stream),
+	}.Compile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tm
+}
+
+// bed is a generator on wires of memory, one a worker.
+type bed struct {
+	cfg   Config
+	wires []*ringtest.Wire
+	txs   []*ringtest.TX
+	rxs   []*ringtest.RX
+}
+
+func newBed(t testing.TB, workers, slots int) *bed {
+	b := &bed{}
+	templates := make([]*frames.Template, workers)
+	for i := range workers {
+		w := ringtest.NewWire(1 << 24)
+		b.wires, b.rxs, b.txs = append(b.wires, w), append(b.rxs, w.RX()), append(b.txs, w.TX(slots, 60))
+		templates[i] = template(t, i, 0)
+	}
+	b.cfg = Config{
+		Workers:  workers,
+		Open:     func(i int) (ring.TX, error) { return b.txs[i], nil },
+		Template: func(i int) *frames.Template { return templates[i] },
+	}
+	return b
+}
+
+// arrived reads what has come out of a wire: the sequence numbers, and the
+// counts of the closing frames.
+func (b *bed) arrived(t testing.TB, worker int) (seqs []uint32, closing []uint64) {
+	t.Helper()
+	for {
+		block, err := b.rxs[worker].Next(0)
+		if err != nil {
+			return seqs, closing
+		}
+		var f ring.Frame
+		var p frames.Parsed
+		for block.Next(&f) {
+			kind := frames.ParseStamp(f.Data, &p)
+			if p.Stamp.StreamID != uint16(worker) || p.Stamp.RunID != 77 || !frames.VerifyChecksums(f.Data, &p) {
+				t.Fatalf("frame %+v of stream %d", p, worker)
+			}
+			switch kind {
+			case frames.KindTest:
+				seqs = append(seqs, p.Stamp.Seq)
+			case frames.KindClosing:
+				closing = append(closing, p.Stamp.Count)
+			default:
+				t.Fatalf("kind %d", kind)
+			}
+		}
+	}
+}
+
+// TestCountIsExact: all workers together send exactly what was asked for, in
+// order, and then say so.
+func TestCountIsExact(t *testing.T) {
+	for _, c := range []struct {
+		workers, slots, batch int
+		count                 uint64
+		rate                  units.FrameRate
+		refill                bool
+	}{
+		{1, 512, 0, 1, units.FrameRate{}, false},
+		{1, 512, 0, 100_000, units.FrameRate{}, false},
+		{3, 7, 64, 10_001, units.FrameRate{}, false},
+		{2, 512, 1, 5_000, units.FrameRate{Num: 1_000_000, Den: 1e9}, false},
+		{4, 100, 64, 2_003, units.FrameRate{Num: 100_000, Den: 1e9}, true},
+		{5, 100, 64, 3, units.FrameRate{Num: 1000, Den: 1e9}, false},
+	} {
+		b := newBed(t, c.workers, c.slots)
+		b.cfg.Count, b.cfg.Rate, b.cfg.Batch, b.cfg.Refill = c.count, c.rate, c.batch, c.refill
+		g, err := Open(b.cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		g.Start()
+		results := g.Wait()
+		if err := g.Close(3); err != nil {
+			t.Fatal(err)
+		}
+		var sum uint64
+		for i, r := range results {
+			if r.Err != nil || r.Sent != r.Offered || r.Unsent != 0 || r.Bytes != 64*r.Sent {
+				t.Errorf("%+v: result %+v", c, r)
+			}
+			seqs, closing := b.arrived(t, i)
+			for n, s := range seqs {
+				if s != uint32(n) {
+					t.Fatalf("%+v: worker %d: frame %d has number %d", c, i, n, s)
+				}
+			}
+			if uint64(len(seqs)) != r.Sent {
+				t.Errorf("%+v: worker %d: %d arrived of %d", c, i, len(seqs), r.Sent)
+			}
+			if len(closing) != 3 || closing[0] != r.Sent || closing[2] != r.Sent {
+				t.Errorf("%+v: worker %d: closing frames say %v, sent %d", c, i, closing, r.Sent)
+			}
+			if !b.txs[i].Closed() {
+				t.Errorf("%+v: ring %d is still open", c, i)
+			}
+			sum += r.Sent
+		}
+		if sum != c.count {
+			t.Errorf("%+v: %d sent", c, sum)
+		}
+		if s := stats.Sum(g.Stats()); s.Sent != c.count || s.Offered != c.count {
+			t.Errorf("%+v: the counters say %+v", c, s)
+		}
+	}
+}
+
+// TestDurationSendsRateTimesTime: with a rate, a duration is a number of frames.
+func TestDurationSendsRateTimesTime(t *testing.T) {
+	b := newBed(t, 2, 1024)
+	b.cfg.Rate, b.cfg.Duration = units.FrameRate{Num: 20_000, Den: 1e9}, 200*time.Millisecond
+	g, err := Open(b.cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.Start()
+	var sent uint64
+	for _, r := range g.Wait() {
+		sent += r.Sent
+	}
+	g.Close(0)
+	if sent > 4000 || sent < 4000-2*DefaultBatch {
+		t.Errorf("%d sent in 200 ms at 20,000 a second", sent)
+	}
+}
+
+// TestStop ends a run at any rate soon, with what was sent so far.
+func TestStop(t *testing.T) {
+	for _, rate := range []units.FrameRate{{}, {Num: 1, Den: 3600e9}, {Num: 1000, Den: 1e9}} {
+		b := newBed(t, 2, 64)
+		b.cfg.Rate = rate
+		g, err := Open(b.cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		g.Start()
+		for stats.Sum(g.Stats()).Sent == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		g.Stop()
+		done := make(chan []Result)
+		go func() { done <- g.Wait() }()
+		select {
+		case rs := <-done:
+			for i, r := range rs {
+				if seqs, _ := b.arrived(t, i); uint64(len(seqs)) != r.Sent || r.Err != nil {
+					t.Errorf("rate %v: %d arrived, result %+v", rate, len(seqs), r)
+				}
+			}
+		case <-time.After(5 * time.Second):
+			t.Fatalf("rate %v: no end", rate)
+		}
+		g.Close(0)
+	}
+}
+
+// TestFaults: a busy device is waited for; any other error ends the worker,
+// with its counts, and the rings are closed.
+func TestFaults(t *testing.T) {
+	t.Run("busy", func(t *testing.T) {
+		b := newBed(t, 1, 64)
+		var n atomic.Int64
+		b.txs[0].Fault = func() error {
+			if n.Add(1)%3 != 0 {
+				return ring.ErrBusy
+			}
+			return nil
+		}
+		b.cfg.Count = 1000
+		g, err := Open(b.cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		g.Start()
+		if r := g.Wait()[0]; r.Err != nil || r.Sent != 1000 || r.Busy == 0 {
+			t.Errorf("%+v", r)
+		}
+		g.Close(0)
+	})
+	t.Run("link down", func(t *testing.T) {
+		b := newBed(t, 1, 64)
+		var n atomic.Int64
+		b.txs[0].Fault = func() error {
+			if n.Add(1) > 5 {
+				return ring.ErrLinkDown
+			}
+			return nil
+		}
+		b.cfg.Batch = 10
+		g, err := Open(b.cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		g.Start()
+		if r := g.Wait()[0]; !errors.Is(r.Err, ring.ErrLinkDown) || r.Sent != 50 || r.Offered != 60 || r.Unsent != 10 {
+			t.Errorf("%+v", r)
+		}
+		if err := g.Close(5); err != nil {
+			t.Error(err)
+		}
+		if _, closing := b.arrived(t, 0); len(closing) != 0 {
+			t.Error("closing frames on a link that is down")
+		}
+	})
+	t.Run("stalled", func(t *testing.T) {
+		b := newBed(t, 1, 64)
+		b.txs[0].Stopped = true
+		g, err := Open(b.cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		g.Start()
+		if r := g.Wait()[0]; !errors.Is(r.Err, ErrStalled) || r.Sent != 0 || r.Unsent != 64 {
+			t.Errorf("%+v", r)
+		}
+		g.Close(0)
+	})
+	t.Run("open", func(t *testing.T) {
+		b := newBed(t, 3, 64)
+		bad := errors.New("no ring")
+		open := b.cfg.Open
+		b.cfg.Open = func(i int) (ring.TX, error) {
+			if i == 1 {
+				return nil, bad
+			}
+			return open(i)
+		}
+		if _, err := Open(b.cfg); !errors.Is(err, bad) {
+			t.Errorf("error %v", err)
+		}
+		if !b.txs[0].Closed() || !b.txs[2].Closed() {
+			t.Error("the other rings are still open")
+		}
+	})
+}
+
+// TestRefillIsTheSame: copying the whole frame sends the same octets as editing
+// what differs.
+func TestRefillIsTheSame(t *testing.T) {
+	tm := template(t, 0, 100)
+	var got [2][]byte
+	for i, refill := range []bool{false, true} {
+		w := ringtest.NewWire(1 << 16)
+		rx, tx := w.RX(), w.TX(32, 60)
+		g, err := Open(Config{
+			Workers: 1, Count: 1000, Refill: refill,
+			Open:     func(int) (ring.TX, error) { return tx, nil },
+			Template: func(int) *frames.Template { return tm },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		g.Start()
+		g.Wait()
+		g.Close(0)
+		for {
+			block, err := rx.Next(0)
+			if err != nil {
+				break
+			}
+			var f ring.Frame
+			var p frames.Parsed
+			for block.Next(&f) {
+				frames.ParseStamp(f.Data, &p)
+				if !frames.VerifyChecksums(f.Data, &p) {
+					t.Fatal("checksum")
+				}
+				binary.BigEndian.PutUint64(f.Data[p.Payload+10:], 0) // the time differs from run to run
+				binary.BigEndian.PutUint16(f.Data[p.L4+6:], 0)       // and so does the checksum
+				got[i] = append(got[i], f.Data...)
+			}
+		}
+	}
+	if len(got[0]) != 60*1000 || string(got[0]) != string(got[1]) {
+		t.Errorf("%d and %d octets, alike: %v", len(got[0]), len(got[1]), string(got[0]) == string(got[1]))
+	}
+}
+
+// nullTX takes every frame at once.
+type nullTX struct {
+	slots [][]byte
+	sent  uint64
+}
+
+func (n *nullTX) Prefill(fill func([]byte) int) {
+	n.slots = make([][]byte, 256)
+	for i := range n.slots {
+		n.slots[i] = make([]byte, 60)
+		fill(n.slots[i])
+	}
+}
+func (n *nullTX) Reserve(max int) [][]byte { return n.slots[:min(max, len(n.slots))] }
+func (n *nullTX) Commit(f [][]byte)        { n.sent += uint64(len(f)) }
+func (n *nullTX) Kick() error              { return nil }
+func (n *nullTX) Wait(time.Duration) error { return nil }
+func (n *nullTX) Outstanding() int         { return 0 }
+func (n *nullTX) Counts() ring.TXCounts    { return ring.TXCounts{Sent: n.sent} }
+func (n *nullTX) Close() error             { return nil }
+
+// TestNoAllocation: a batch allocates nothing.
+func TestNoAllocation(t *testing.T) {
+	w := benchWorker(t)
+	if n := testing.AllocsPerRun(1000, func() {
+		if err := w.send(w.tx.Reserve(64)); err != nil {
+			t.Fatal(err)
+		}
+		w.publish()
+	}); n != 0 {
+		t.Errorf("%v allocations a batch", n)
+	}
+}
+
+func benchWorker(t testing.TB) *worker {
+	g := &Generator{cfg: Config{Workers: 1}, counts: stats.NewSet[stats.TxCounts](1)}
+	w := newWorker(g, 0, 0)
+	w.tmpl = template(t, 0, 0)
+	tx := &nullTX{}
+	tx.Prefill(func(b []byte) int { return copy(b, w.tmpl.Bytes()) })
+	w.tx = tx
+	return w
+}
+
+// BenchmarkSend is all that pktgen itself does for a frame, in ns a frame.
+func BenchmarkSend(b *testing.B) {
+	for _, batch := range []int{1, 8, 64, 256} {
+		b.Run(fmt.Sprintf("batch=%d", batch), func(b *testing.B) {
+			w := benchWorker(b)
+			n := 0
+			for b.Loop() {
+				if n%batch == 0 {
+					_ = w.send(w.tx.Reserve(batch))
+					w.publish()
+				}
+				n++
+			}
+		})
+	}
+}
