@@ -163,18 +163,23 @@ func (w *worker) readDrops() {
 func (w *worker) block(b *ring.Block) {
 	f := &w.frame
 	for b.Next(f) {
-		switch frames.ParseStamp(f.Data, &w.parsed) {
-		case frames.KindTest, frames.KindKernelPktgen:
-			w.test(f)
-		case frames.KindClosing:
-			w.closing(f)
-		default:
-			w.counts.Other++
-			w.counts.OtherBytes += uint64(units.FromSocket(f.WireLen))
-		}
+		w.one(f)
 	}
 	if b.Malformed() {
 		w.malformed++
+	}
+}
+
+// one counts a frame as what it is.
+func (w *worker) one(f *ring.Frame) {
+	switch frames.ParseStamp(f.Data, &w.parsed) {
+	case frames.KindTest, frames.KindKernelPktgen:
+		w.test(f)
+	case frames.KindClosing:
+		w.closing(f)
+	default:
+		w.counts.Other++
+		w.counts.OtherBytes += uint64(units.FromSocket(f.WireLen))
 	}
 }
 
