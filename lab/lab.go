@@ -111,7 +111,7 @@ func addVeth(from, to *space, a, b string, o Options) error {
 	attrs.Name, attrs.MTU, attrs.NumTxQueues, attrs.NumRxQueues = a, o.MTU, o.Queues, o.Queues
 	veth := &netlink.Veth{
 		LinkAttrs: attrs, PeerName: b, PeerNamespace: netlink.NsFd(int(to.file.Fd())),
-		PeerNumTxQueues: uint32(o.Queues), PeerNumRxQueues: uint32(o.Queues), PeerMTU: uint32(o.MTU),
+		PeerMTU: uint32(o.MTU), // its queues follow LinkAttrs
 	}
 	err := from.do(func(h *netlink.Handle) error {
 		if err := h.LinkAdd(veth); err != nil {

@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"os"
 	"path"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -290,19 +289,16 @@ type route struct {
 	hop  netip.Addr // the gateway; zero: on-link
 }
 
-// routes lists the unicast routes of the main table, IPv4 and IPv6, each way of
-// a multipath route by itself. Of equal destinations the preferred comes first.
+// routes lists the routes of the main table, IPv4 and IPv6, each way of
+// a multipath route by itself. Of equal destinations the kernel lists the
+// preferred first.
 func routes(h *netlink.Handle) (rs []route, err error) {
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
 		all, err := list(func() ([]netlink.Route, error) { return h.RouteList(nil, family) })
 		if err != nil {
 			return nil, err
 		}
-		slices.SortStableFunc(all, func(a, b netlink.Route) int { return a.Priority - b.Priority })
 		for _, r := range all {
-			if r.Type != unix.RTN_UNICAST {
-				continue
-			}
 			dst := prefix(r.Dst, family)
 			if len(r.MultiPath) == 0 {
 				rs = append(rs, route{dst, r.LinkIndex, gateway(r.Gw, r.Via)})

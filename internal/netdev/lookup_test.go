@@ -321,6 +321,10 @@ func TestDefaultRoute(t *testing.T) {
 			err = lieOn(h, "v5", o.Attrs().Index)
 			return errors.Join(err, upper(h, "v5"))
 		}, false},
+		{"unreachable", func(h *netlink.Handle, link netlink.Link) error {
+			return errors.Join(h.RouteAdd(&netlink.Route{Dst: cidr("0.0.0.0/0"), Type: unix.RTN_UNREACHABLE}),
+				h.RouteAdd(&netlink.Route{Dst: cidr("::/0"), Type: unix.RTN_UNREACHABLE}))
+		}, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			tx, _ := testnet.Wire(t, lab.Options{})
@@ -331,6 +335,49 @@ func TestDefaultRoute(t *testing.T) {
 				t.Errorf("DefaultRoute %v, want %v", got, c.want)
 			}
 		})
+	}
+}
+
+// TestLiesNotOn: what IFLA_LINK names does not always carry the interface.
+func TestLiesNotOn(t *testing.T) {
+	tx, rx := testnet.Wire(t, lab.Options{})
+	if a, b := lookup(t, tx).Index, lookup(t, rx).Index; a != b {
+		t.Fatalf("indices %d, %d: the test tests nothing", a, b)
+	}
+	byDefault := func(h *netlink.Handle, name string) error {
+		l, err := h.LinkByName(name)
+		if err != nil {
+			return err
+		}
+		return errors.Join(h.LinkSetUp(l), h.RouteAdd(&netlink.Route{Dst: cidr("0.0.0.0/0"), LinkIndex: l.Attrs().Index}))
+	}
+	// An interface that lies on that of the same index in another namespace.
+	to, err := os.Open(netdev.NamedNamespaces + "/" + tx.Netns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer to.Close()
+	change(t, rx, func(h *netlink.Handle, link netlink.Link) error {
+		if err := lieOn(h, "guest", link.Attrs().Index); err != nil {
+			return err
+		}
+		l, err := h.LinkByName("guest")
+		if err != nil {
+			return err
+		}
+		return h.LinkSetNsFd(l, int(to.Fd()))
+	})
+	change(t, tx, func(h *netlink.Handle, _ netlink.Link) error { return byDefault(h, "guest") })
+	if lookup(t, tx).DefaultRoute || !lookup(t, netdev.Ref{Netns: tx.Netns, Name: "guest"}).DefaultRoute {
+		t.Error("an interface that lies on one of another namespace counts here")
+	}
+	// The ends of a veth pair in one namespace.
+	change(t, rx, func(h *netlink.Handle, _ netlink.Link) error {
+		_, err := other(h)
+		return errors.Join(err, byDefault(h, "other"))
+	})
+	if lookup(t, netdev.Ref{Netns: rx.Netns, Name: "other-end"}).DefaultRoute || !lookup(t, netdev.Ref{Netns: rx.Netns, Name: "other"}).DefaultRoute {
+		t.Error("a veth's other end counts as lying on it")
 	}
 }
 
