@@ -3,6 +3,7 @@ package gen
 import (
 	"errors"
 	"fmt"
+	"math"
 	"runtime"
 	"time"
 
@@ -32,6 +33,10 @@ const (
 	// of a run that was told to end.
 	drainNs   = 2_000_000_000
 	stoppedNs = 300_000_000
+	// graceNs is how long after its duration a paced run may catch up with what
+	// was due within it: a thread that did not run for a moment is no reason to
+	// send less than rate x time.
+	graceNs = 100_000_000
 	// closingGapNs lies between the repeats of a closing frame, so that one
 	// short outage does not take them all.
 	closingGapNs = 10_000_000
@@ -128,12 +133,15 @@ func (w *worker) loop() error {
 	// A worker that is woken late paces from then on, and has nothing to catch up.
 	w.pacer.Start(now)
 	w.progressNs = now
-	endNs := int64(0)
-	if d := w.g.cfg.Duration; d > 0 {
-		endNs = now + int64(d)
+	endNs := int64(math.MaxInt64)
+	if d := int64(w.g.cfg.Duration); d > 0 {
+		endNs = now + d
+		if w.g.cfg.Rate.Num != 0 {
+			endNs += min(graceNs, d/10)
+		}
 	}
 	for !w.g.stop.Load() {
-		if endNs != 0 && now >= endNs && w.late(now) {
+		if now >= endNs {
 			return nil
 		}
 		n, next := w.pacer.Due(now, batch)
@@ -160,12 +168,6 @@ func (w *worker) loop() error {
 		w.publish()
 	}
 	return nil
-}
-
-// late says whether to end at the end of the duration: at once at full speed,
-// and when more than a batch behind; the last due batch is still sent.
-func (w *worker) late(now int64) bool {
-	return w.g.cfg.Rate.Num == 0 || w.pacer.Behind(now) > uint64(w.g.cfg.Batch)
 }
 
 // send stamps and sends one batch.
