@@ -12,6 +12,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/fstest"
@@ -95,7 +96,7 @@ func reexecWait() int {
 	if did {
 		return code
 	}
-	fmt.Println("ready", os.Getppid())
+	fmt.Println("ready", os.Getppid(), os.Getpid())
 	<-ctx.Done()
 	return 42
 }
@@ -207,16 +208,22 @@ func TestReexecSignals(t *testing.T) {
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
 			}
+			var inner atomic.Int64
 			limit := time.AfterFunc(20*time.Second, func() { // ends only a test that fails
 				_ = cmd.Process.Kill()
+				if pid := inner.Load(); pid != 0 {
+					_ = unix.Kill(int(pid), unix.SIGKILL)
+				}
 				_ = out.Close()
 			})
 			lines := bufio.NewReader(out)
 			line, err := lines.ReadString('\n')
 			skipped(t, line)
-			if err != nil || line != fmt.Sprintf("ready %d\n", cmd.Process.Pid) {
+			var parent, pid int64
+			if _, err := fmt.Sscanf(line, "ready %d %d\n", &parent, &pid); err != nil || parent != int64(cmd.Process.Pid) {
 				t.Errorf("it says %q (%v)", line, err)
 			}
+			inner.Store(pid)
 			if err := cmd.Process.Signal(c.signal); err != nil {
 				t.Error(err)
 			}
