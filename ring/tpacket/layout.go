@@ -3,6 +3,8 @@ package tpacket
 import (
 	"fmt"
 	"os"
+
+	"golang.org/x/sys/unix"
 )
 
 // struct tpacket2_hdr and struct sockaddr_ll, if_packet.h: the header of a TX
@@ -76,6 +78,14 @@ func (g txGeometry) length() int { return g.blocks * g.blockSize }
 // offset is where slot i begins in the mapped memory.
 func (g txGeometry) offset(i int) int {
 	return i/g.slotsPerBlock*g.blockSize + i%g.slotsPerBlock*g.slotSize
+}
+
+// request is the layout in the kernel's words.
+func (g txGeometry) request() unix.TpacketReq {
+	return unix.TpacketReq{
+		Block_size: uint32(g.blockSize), Block_nr: uint32(g.blocks),
+		Frame_size: uint32(g.slotSize), Frame_nr: uint32(g.slots()),
+	}
 }
 
 func roundUp(n, to int) int { return (n + to - 1) / to * to }

@@ -180,18 +180,20 @@ var v3 ring.Walker = v3Walker{}
 type v3Walker struct{}
 
 // Frame implements ring.Walker. Each of the kernel's words is read once, and
-// checked before it is used.
+// checked before it is used. The next frame begins behind this one's header, so
+// that a walk ends, whatever the block says.
 func (v3Walker) Frame(block []byte, off int, f *ring.Frame) (next int, ok bool) {
 	if off < blockHeader || off > len(block)-v3Header {
 		return 0, false
 	}
 	h := block[off : off+v3Header : off+v3Header]
 	mac := int(binary.NativeEndian.Uint16(h[v3Mac:]))
-	snap := int(binary.NativeEndian.Uint32(h[v3Snaplen:]))
-	if mac < v3Header || snap > len(block)-off-mac {
+	snap := binary.NativeEndian.Uint32(h[v3Snaplen:])
+	room := len(block) - off - mac
+	if mac < v3Header || room < 0 || snap > uint32(room) {
 		return 0, false
 	}
-	f.Data = block[off+mac : off+mac+snap : off+mac+snap]
+	f.Data = block[off+mac : off+mac+int(snap) : off+mac+int(snap)]
 	f.WireLen = int(binary.NativeEndian.Uint32(h[v3Len:]))
 	f.TimeNs = int64(binary.NativeEndian.Uint32(h[v3Sec:]))*1e9 + int64(binary.NativeEndian.Uint32(h[v3Nsec:]))
 	status := binary.NativeEndian.Uint32(h[v3Status:])
@@ -205,5 +207,9 @@ func (v3Walker) Frame(block []byte, off int, f *ring.Frame) (next int, ok bool) 
 		}
 		f.WireLen += tagOctets
 	}
-	return off + int(binary.NativeEndian.Uint32(h[v3NextOffset:])), true
+	step := binary.NativeEndian.Uint32(h[v3NextOffset:])
+	if step < v3Header || step > uint32(len(block)-off) {
+		return len(block), true // the last frame, or nonsense: no frame begins there
+	}
+	return off + int(step), true
 }

@@ -80,10 +80,7 @@ func (t *TX) setUp(o TXOptions, g txGeometry) error {
 		}
 	}
 	setSendBuffer(s.fd, g.slots()*(g.slotSize+skbOverhead))
-	req := unix.TpacketReq{
-		Block_size: uint32(g.blockSize), Block_nr: uint32(g.blocks),
-		Frame_size: uint32(g.slotSize), Frame_nr: uint32(g.slots()),
-	}
+	req := g.request()
 	if err := unix.SetsockoptTpacketReq(s.fd, unix.SOL_PACKET, unix.PACKET_TX_RING, &req); err != nil {
 		return s.errorf("PACKET_TX_RING of "+size(g.length()), err)
 	}
