@@ -15,6 +15,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"pktgen/internal/testnet"
 	"pktgen/report"
 )
 
@@ -24,6 +25,9 @@ const asPktgen = "PKTGEN_TEST_AS_PROGRAM"
 func TestMain(m *testing.M) {
 	if os.Getenv(asPktgen) != "" {
 		main()
+	}
+	if filepath.Base(os.Args[0]) != "pktgen" { // else a script runs the program
+		testnet.Isolate()
 	}
 	testscript.Main(m, map[string]func(){"pktgen": main})
 }

@@ -23,7 +23,7 @@ until --duration, --count or Ctrl-C, and says how many the port really sent.
 Examples:
   pktgen tx --iface eth31 --size 64                 full speed
   pktgen tx -i eth31 -s 1518 -r 10% --duration 60s  a tenth of line rate
-  pktgen tx -i eth31 -t 4 --cpus 2-5 -n 1000000     four queues, a million frames
+  pktgen tx -i eth31 -t 2 --cpus 0-1 -n 1000000     two queues, a million frames
   pktgen tx -i eth31 -d 198.19.0.2 --gateway 198.18.0.254 -r 100kpps`,
 		Flags:  concat(ifaceFlag("PKTGEN_TX"), frameFlags(), timeFlags(0, "no limit"), backendFlag(), outputFlags()),
 		Action: txAction,

@@ -26,13 +26,18 @@ const isolated = "PKTGEN_TESTNET_ISOLATED"
 // count or clean each other's namespaces, and however one ends, nothing is left.
 // Without privilege the tests run as they are, to be skipped by Require.
 func Main(m *testing.M) {
+	Isolate()
+	os.Exit(m.Run())
+}
+
+// Isolate is the first part of Main, for packages with a TestMain of their own.
+func Isolate() {
 	if os.Getenv(isolated) == "" && lab.Privileged() {
 		if err := isolate(); err != nil {
 			fmt.Fprintln(os.Stderr, "testnet: a mount namespace of its own for the test binary:", err)
 			os.Exit(1)
 		}
 	}
-	os.Exit(m.Run())
 }
 
 // isolate replaces the process by itself in a new mount namespace. A running

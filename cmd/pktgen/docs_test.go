@@ -1,0 +1,111 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"pktgen/internal/netdev"
+	"pktgen/internal/testnet"
+	"pktgen/lab"
+)
+
+// TestCommandsShown runs every pktgen command that the README, the pages of
+// docs/ and the help show, where its interfaces are: eth31 and eth32 (33 and
+// 34) joined in one namespace. One that would go on gets a SIGINT.
+func TestCommandsShown(t *testing.T) {
+	tx, rx := testnet.Wire(t, lab.Options{Queues: 2})
+	other, far := testnet.Wire(t, lab.Options{Queues: 2})
+	ip(t, rx, "link", "set", rx.Name, "netns", tx.Netns)
+	ip(t, other, "link", "set", other.Name, "netns", tx.Netns, "name", "eth33")
+	ip(t, far, "link", "set", far.Name, "netns", tx.Netns, "name", "eth34")
+	for _, name := range []string{"eth31", "eth32", "eth33", "eth34"} {
+		ip(t, tx, "link", "set", name, "up")
+	}
+	commands := shown(t)
+	if len(commands) < 20 {
+		t.Fatalf("only %d commands found: %q", len(commands), commands)
+	}
+	for _, line := range commands {
+		t.Run(line, func(t *testing.T) { runShown(t, tx, line) })
+	}
+}
+
+// shown lists the commands: lines of sh blocks that begin with pktgen, table
+// cells that are one, and the examples of the help.
+func shown(t *testing.T) (commands []string) {
+	t.Helper()
+	files, err := filepath.Glob("../../docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range append(files, "../../README.md", "../../scripts/README.md") {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		block := ""
+		for line := range strings.Lines(string(text)) {
+			line = strings.TrimSpace(line)
+			if lang, ok := strings.CutPrefix(line, "```"); ok {
+				block = lang
+				continue
+			}
+			if block == "sh" {
+				commands = append(commands, line)
+			}
+			if i := strings.Index(line, "| `pktgen "); i >= 0 && block == "" {
+				commands = append(commands, strings.Trim(line[i:], "|` "))
+			}
+		}
+	}
+	for _, args := range [][]string{{"help"}, {"tx", "--help"}, {"rx", "--help"}, {"run", "--help"}, {"lab", "wire", "--help"}} {
+		p := start(t, args...)
+		p.wait(5 * time.Second)
+		for line := range strings.Lines(p.stdout.String()) {
+			if line = strings.TrimSpace(line); strings.HasPrefix(line, "pktgen ") && !strings.ContainsAny(line, "[A") && !strings.Contains(line, " - ") {
+				command, _, _ := strings.Cut(line, "  ") // what follows explains it
+				commands = append(commands, command)
+			}
+		}
+	}
+	seen := map[string]bool{}
+	out := commands[:0]
+	for _, c := range commands {
+		c, _, _ = strings.Cut(c, " #")
+		c = strings.TrimSpace(c)
+		if strings.HasPrefix(c, "pktgen ") && !strings.Contains(c, "COMMAND") && !seen[c] {
+			seen[c] = true
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+func runShown(t *testing.T, ref netdev.Ref, line string) {
+	args := strings.Fields(line)
+	for i, a := range args {
+		if strings.HasPrefix(a, "scripts/") {
+			args[i] = "../../" + a
+		}
+	}
+	// ip netns exec shows the program a /sys of this namespace.
+	cmd := exec.Command("ip", append([]string{"netns", "exec", ref.Netns, self(t)}, args[1:]...)...)
+	// The scripts find the program here; those that end by time end soon.
+	cmd.Env = append(os.Environ(), asPktgen+"=1", "PKTGEN="+self(t))
+	var out strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	timer := time.AfterFunc(1500*time.Millisecond, func() { _ = cmd.Process.Signal(syscall.SIGINT) })
+	defer timer.Stop()
+	_ = cmd.Wait() // the code is looked at
+	if code := cmd.ProcessState.ExitCode(); code != 0 && code != 130 {
+		t.Errorf("exit code %d\n%s", code, out.String())
+	}
+}
