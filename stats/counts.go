@@ -66,18 +66,23 @@ func NewSet[T any](shards int) *Set[T] { return &Set[T]{shards: make([]Shard[T],
 // Shard is worker i's own.
 func (s *Set[T]) Shard(i int) *Shard[T] { return &s.shards[i] }
 
-// Publish makes c seen by readers. Owned by the queue goroutine.
+// Publish makes c seen by readers. Owned by the queue goroutine, once a batch:
+// only what has changed is stored, since on x86 an atomic store costs some 7 ns
+// and an atomic load next to nothing.
 func Publish[T any, P Counts[T]](s *Shard[T], c P) {
 	for i, w := range c.words() {
 		if w == nil {
 			return
 		}
-		s.words[i].Store(*w)
+		if s.words[i].Load() != *w {
+			s.words[i].Store(*w)
+		}
 	}
 }
 
-// Sum adds up the shards. Each counter only grows from one Sum to the next; the
-// counters of one Sum may be a batch apart.
+// Sum adds up the shards. Each counter only grows from one Sum to the next (of
+// one reader); the counters of one Sum may be a batch apart, so that what holds
+// between them in the totals may be off by a batch here.
 func Sum[T any, P Counts[T]](s *Set[T]) T {
 	var total T
 	for i := range s.shards {

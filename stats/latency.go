@@ -9,8 +9,8 @@ import (
 // MaxLatency is the greatest latency that the histogram resolves, ns: 10 s.
 const MaxLatency = 10_000_000_000
 
-// histogramDigits is the number of significant digits kept: a value is off by
-// less than 1 in 1000.
+// histogramDigits is the number of significant digits kept: a percentile is at
+// most 1 in 1000 above the value it stands for, and never below it.
 const histogramDigits = 3
 
 // Latency holds latencies from 1 ns to 10 s in a histogram of three significant
@@ -25,13 +25,15 @@ type Latency struct {
 	over     uint64
 }
 
-// LatencySummary is what there is to say of a Latency, in ns.
+// LatencySummary is what there is to say of a Latency, in ns. A percentile is
+// the least value that at least that part of all do not exceed (RFC 2330,
+// section 11.3).
 type LatencySummary struct {
 	Count                      uint64 // latencies in the figures below
 	Min, Max                   int64  // exact
 	Mean                       float64
 	P50, P90, P99, P999, P9999 int64
-	Negative                   uint64 // below 0: the clocks disagree. In no other figure
+	Negative                   uint64 // observed below 0: the clocks disagree. In no other figure
 	Over                       uint64 // of Count, above MaxLatency: percentiles take them as MaxLatency
 }
 
@@ -78,12 +80,16 @@ func (l *Latency) Summary() LatencySummary {
 		return s
 	}
 	s.Min, s.Max, s.Mean = l.min, l.max, l.sum/float64(l.count)
-	for _, p := range []struct {
-		to *int64
-		at float64
-	}{{&s.P50, 50}, {&s.P90, 90}, {&s.P99, 99}, {&s.P999, 99.9}, {&s.P9999, 99.99}} {
-		// The histogram rounds up within three digits: never beyond what was seen.
-		*p.to = max(s.Min, min(s.Max, l.hist.ValueAtPercentile(p.at)))
-	}
+	s.P50, s.P90, s.P99 = l.percentile(5000), l.percentile(9000), l.percentile(9900)
+	s.P999, s.P9999 = l.percentile(9990), l.percentile(9999)
 	return s
+}
+
+// percentile is the latency at that many ten-thousandths of all.
+func (l *Latency) percentile(per10000 uint64) int64 {
+	// The histogram would round the rank to the nearest, so that P90 of 18 values
+	// were the 16th (89 %). Given the rank itself as a share, it takes that one.
+	rank := (l.count*per10000 + 9999) / 10000
+	v := l.hist.ValueAtPercentile(100 * float64(rank) / float64(l.count))
+	return max(l.min, min(l.max, v)) // its buckets end beyond what was seen
 }

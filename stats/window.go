@@ -18,31 +18,46 @@ const (
 	New       Verdict = iota // the next, or one further ahead: those between are missing so far
 	Reordered                // first copy of one that was missing: s < NextExp (RFC 4737, section 3.3)
 	Duplicate                // seen before (RFC 5560)
-	TooOld                   // further back than the window: late or a duplicate, which cannot be told
+	TooOld                   // further behind than WindowSize: late or a duplicate, which cannot be told
 )
 
-// SeqWindow follows the sequence numbers of one stream, extended from 32 to 64
-// bits. The zero value is ready. Owned by the queue goroutine.
+// SeqWindow follows the sequence numbers of one stream. It extends them from 32
+// to 64 bits: of all numbers that end in the 32 bits it takes the one nearest to
+// NextExp, so that a stream may lose up to 2^31-1 frames in a row. The first
+// number is taken as it is. The zero value is ready. Owned by the queue
+// goroutine.
 type SeqWindow struct {
-	next   uint64 // NextExp of RFC 4737: the highest number seen, plus 1
-	first  uint64 // the first number seen
-	any    bool
+	next   uint64              // NextExp of RFC 4737: the highest number seen, plus 1; 0 before the first
+	first  uint64              // the first number seen
 	bitmap [windowWords]uint64 // bit seq mod WindowSize: seq was seen, for next-WindowSize <= seq < next
 }
 
 // Observe takes the next frame's sequence number. distance is how far behind
-// NextExp it stands (RFC 4737's late offset in frames), 0 for New.
+// NextExp it stands, 0 for New.
 func (w *SeqWindow) Observe(seq uint32) (v Verdict, distance uint64) {
-	s := w.extend(seq)
-	if s >= w.next {
-		w.advance(s)
-		return New, 0
+	ahead := w.ahead(seq)
+	if ahead < 0 {
+		return w.behind(uint64(-ahead))
 	}
-	distance = w.next - s
+	if w.next == 0 {
+		w.first = uint64(seq)
+	}
+	if ahead > 0 {
+		w.skip(uint64(ahead))
+	}
+	word, bit := place(w.next)
+	w.bitmap[word] |= bit
+	w.next++
+	return New, 0
+}
+
+// behind judges the number that stands distance behind NextExp. Where that is
+// before 0 (the receiver came in after a wrap) the arithmetic wraps, and holds.
+func (w *SeqWindow) behind(distance uint64) (Verdict, uint64) {
 	if distance > WindowSize {
 		return TooOld, distance
 	}
-	word, bit := s&windowMask/wordBits, uint64(1)<<(s%wordBits)
+	word, bit := place(w.next - distance)
 	if w.bitmap[word]&bit != 0 {
 		return Duplicate, distance
 	}
@@ -50,63 +65,44 @@ func (w *SeqWindow) Observe(seq uint32) (v Verdict, distance uint64) {
 	return Reordered, distance
 }
 
-// extend gives the 64-bit number nearest to what is expected next.
-func (w *SeqWindow) extend(seq uint32) uint64 {
-	if !w.any {
-		w.any = true
-		w.first, w.next = uint64(seq), uint64(seq)
-		return uint64(seq)
+// ahead is the distance from NextExp to the number that seq stands for.
+func (w *SeqWindow) ahead(seq uint32) int64 {
+	if w.next == 0 {
+		return int64(seq)
 	}
-	s := w.next + uint64(int64(int32(seq-uint32(w.next))))
-	if int64(s) < 0 { // before 0: in the first 2^31 frames nothing can stand behind
-		s += 1 << 32
-	}
-	return s
+	return int64(int32(seq - uint32(w.next)))
 }
 
-// advance moves the window so that s is its newest, seen.
-func (w *SeqWindow) advance(s uint64) {
-	switch ahead := s - w.next; {
-	case ahead == 0:
-	case ahead >= WindowSize:
+// skip moves the window on by n numbers, which are missing so far: it forgets
+// those a window back, whose places they take.
+func (w *SeqWindow) skip(n uint64) {
+	from := w.next
+	w.next += n
+	if n >= WindowSize {
 		w.bitmap = [windowWords]uint64{}
-	default:
-		w.clear(w.next, s)
+		return
 	}
-	word, bit := s&windowMask/wordBits, uint64(1)<<(s%wordBits)
-	w.bitmap[word] |= bit
-	w.next = s + 1
-}
-
-// clear forgets the numbers from..to-1, whose places held those a window back.
-func (w *SeqWindow) clear(from, to uint64) {
-	for s := from; s < to; {
-		word := s & windowMask / wordBits
-		if s%wordBits == 0 && to-s >= wordBits {
-			w.bitmap[word] = 0
-			s += wordBits
-			continue
-		}
-		w.bitmap[word] &^= 1 << (s % wordBits)
-		s++
+	for n > 0 {
+		word, lowest := place(from)
+		m := min(n, wordBits-from%wordBits) // so many in this word
+		w.bitmap[word] &^= lowest<<m - lowest
+		from += m
+		n -= m
 	}
 }
 
-// Next is NextExp: the highest number seen, plus 1.
+// place is where in the bitmap s is.
+func place(s uint64) (word int, bit uint64) {
+	return int(s & windowMask / wordBits), 1 << (s % wordBits)
+}
+
+// Next is NextExp: the highest number seen, plus 1; 0 before the first frame.
 func (w *SeqWindow) Next() uint64 { return w.next }
 
 // First is the number of the frame that was seen first.
 func (w *SeqWindow) First() uint64 { return w.first }
 
-// Ahead is how many numbers would be skipped if seq came now; 0 where it is not
-// ahead, or nothing has been seen yet.
-func (w *SeqWindow) Ahead(seq uint32) uint64 {
-	if !w.any {
-		return 0
-	}
-	d := int32(seq - uint32(w.next))
-	if d <= 0 {
-		return 0
-	}
-	return uint64(d)
-}
+// Ahead is how far beyond Next seq stands: the numbers that would be missing if
+// it came now. 0 where it is not ahead. A receiver asks before it believes a
+// frame that may be damaged.
+func (w *SeqWindow) Ahead(seq uint32) uint64 { return uint64(max(0, w.ahead(seq))) }
