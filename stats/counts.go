@@ -68,7 +68,9 @@ func (s *Set[T]) Shard(i int) *Shard[T] { return &s.shards[i] }
 
 // Publish makes c seen by readers. Owned by the queue goroutine, once a batch:
 // only what has changed is stored, since on x86 an atomic store costs some 7 ns
-// and an atomic load next to nothing.
+// and an atomic load next to nothing. With three counters changed, measured in
+// one run: 35 ns for RxCounts and 33 for TxCounts, against 83 and 43 with all
+// of them stored.
 func Publish[T any, P Counts[T]](s *Shard[T], c P) {
 	for i, w := range c.words() {
 		if w == nil {
