@@ -255,6 +255,9 @@ func (w *worker) stream(stamp *frames.Stamp, corrupt bool) *Stream {
 // merge adds what another worker has seen of the same stream: it was moved
 // from one to the other, so that no frame is in both.
 func (s *Stream) merge(o *Stream) {
+	if o.Frames > s.Frames {
+		s.Jitter = o.Jitter // jitter is of frames in a row: that of the longer part stands
+	}
 	s.Frames += o.Frames
 	s.Bytes += o.Bytes
 	s.Duplicates += o.Duplicates

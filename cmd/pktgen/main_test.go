@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -64,8 +65,26 @@ func exits(ts *testscript.TestScript, _ bool, args []string) {
 type program struct {
 	t              *testing.T
 	cmd            *exec.Cmd
-	stdout, stderr bytes.Buffer
+	stdout, stderr buffer
 	done           chan error
+}
+
+// buffer is a bytes.Buffer that may be read while it is written.
+type buffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
 }
 
 // start runs pktgen with arguments.
@@ -109,7 +128,7 @@ func (p *program) wait(within time.Duration) int {
 func (p *program) document() *report.Result {
 	p.t.Helper()
 	var r report.Result
-	d := json.NewDecoder(bytes.NewReader(p.stdout.Bytes()))
+	d := json.NewDecoder(strings.NewReader(p.stdout.String()))
 	if err := d.Decode(&r); err != nil {
 		p.t.Fatalf("%v: no JSON document: %v\n%s%s", p.cmd.Args, err, p.stdout.String(), p.stderr.String())
 	}

@@ -60,8 +60,11 @@ func isTerminal(w io.Writer) bool {
 	return err == nil
 }
 
-// begin says on a terminal what goes on until the first interval ends.
+// begin says what goes on until the first interval ends.
 func (o *output) begin(s *session) {
+	if len(s.tx) == 0 { // also for a script that waits for it before it starts the sender
+		fmt.Fprintf(o.stderr, "pktgen: receiving on %v\n", s.rx[0].info.Ref)
+	}
 	if !o.live {
 		return
 	}
@@ -69,9 +72,6 @@ func (o *output) begin(s *session) {
 		for _, n := range e.notes {
 			fmt.Fprintf(o.stderr, "pktgen: warning: %s\n", n)
 		}
-	}
-	if len(s.tx) == 0 {
-		fmt.Fprintf(o.stderr, "pktgen: receiving on %v; Ctrl-C ends and prints the result\n", s.rx[0].info.Ref)
 	}
 }
 

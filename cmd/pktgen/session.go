@@ -88,7 +88,6 @@ func (s *session) run(ctx context.Context) error {
 	defer unwatch()
 	s.watch(watch)
 
-	s.out.begin(s)
 	err = s.measure(ctx)
 	limit := s.fill(ctx)
 	if err == nil {
@@ -153,6 +152,7 @@ func (s *session) measure(ctx context.Context) error {
 	for _, e := range s.rx {
 		note(e.start())
 	}
+	s.out.begin(s)
 	started := time.Now()
 	s.result.Started = &started
 	s.startNs = clock.Mono()
