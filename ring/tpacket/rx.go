@@ -121,15 +121,21 @@ func (r *RX) Next(wait time.Duration) (*ring.Block, error) {
 			return nil, err
 		}
 	}
-	mem := r.blocks[r.next]
-	first := binary.NativeEndian.Uint32(mem[blockFirstPkt:])
-	count := binary.NativeEndian.Uint32(mem[blockNumPkts:])
-	r.block.Load(v3, mem, int(first), int(count))
-	r.block.Index = r.next
+	b := r.load(r.next)
 	if r.next++; r.next == len(r.blocks) {
 		r.next = 0
 	}
-	return &r.block, nil
+	return b, nil
+}
+
+// load points the cursor at the frames of block i.
+func (r *RX) load(i int) *ring.Block {
+	mem := r.blocks[i]
+	first := binary.NativeEndian.Uint32(mem[blockFirstPkt:])
+	count := binary.NativeEndian.Uint32(mem[blockNumPkts:])
+	r.block.Load(v3, mem, int(first), int(count))
+	r.block.Index = i
+	return &r.block
 }
 
 // wait returns nil once the next block is ours.
