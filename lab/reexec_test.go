@@ -217,7 +217,7 @@ func TestReexecSignals(t *testing.T) {
 				_ = out.Close()
 			})
 			lines := bufio.NewReader(out)
-			line, err := lines.ReadString('\n')
+			line, _ := lines.ReadString('\n')
 			skipped(t, line)
 			var parent, pid int64
 			if _, err := fmt.Sscanf(line, "ready %d %d\n", &parent, &pid); err != nil || parent != int64(cmd.Process.Pid) {
