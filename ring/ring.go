@@ -48,8 +48,8 @@ type TX interface {
 
 // TXCounts are totals since the ring was opened, in frames.
 type TXCounts struct {
-	Sent     uint64 // taken by the driver
-	Rejected uint64 // refused by the kernel for their form (TP_STATUS_WRONG_FORMAT)
+	Sent     uint64 // done with by the kernel: taken by the driver, unless larger than the MTU
+	Rejected uint64 // refused by the kernel for their form, where it says so (TP_STATUS_WRONG_FORMAT)
 	Busy     uint64 // Kicks answered by EAGAIN or ENOBUFS
 }
 

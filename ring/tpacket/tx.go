@@ -70,7 +70,10 @@ func (t *TX) setUp(o TXOptions, g txGeometry) error {
 	if err := s.setInt("PACKET_VERSION", unix.PACKET_VERSION, unix.TPACKET_V2); err != nil {
 		return err
 	}
-	// A frame of a wrong form is dropped and counted; it does not stop the ring.
+	// Without it the first frame that is too large for the interface would stop the
+	// ring for good: the kernel waits at its slot. With it the kernel drops such
+	// frames and says nothing, so that they count as sent here, but not in the
+	// interface's own counters.
 	if err := s.setInt("PACKET_LOSS", unix.PACKET_LOSS, 1); err != nil {
 		return err
 	}

@@ -220,8 +220,9 @@ func TestTXConcurrent(t *testing.T) {
 		}
 		tx.Commit(frames)
 		n += len(frames)
-		if c := tx.Counts(); c.Sent+c.Rejected+uint64(tx.Outstanding()) != uint64(n) {
-			t.Fatalf("%+v and %d outstanding of %d", c, tx.Outstanding(), n)
+		out := uint64(tx.Outstanding()) // the kernel may have finished more by the next call
+		if c := tx.Counts(); c.Sent+c.Rejected+out < uint64(n) || c.Sent+c.Rejected > uint64(n) {
+			t.Fatalf("%+v and %d outstanding of %d", c, out, n)
 		}
 	}
 	<-done
