@@ -14,7 +14,7 @@
 //
 //	our stamp                  frames, and by sequence number unique, duplicates, reordered
 //	  wrong bytes (checksums)  corrupt too; in frames only if its sequence number can be believed
-//	  of another run           stale
+//	  of another run or pair   stale
 //	closing frame              closing
 //	the kernel pktgen's header frames, a stream of its own
 //	anything else              other

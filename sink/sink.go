@@ -22,10 +22,13 @@ type Config struct {
 	CPUs       []int                             // one a worker; nil: not pinned
 	Enter      func() error                      // moves the calling thread into the interface's network namespace; may be nil
 	Open       func(worker int) (ring.RX, error) // called on the worker's thread
-	RunID      *uint16                           // count this run only, all others as stale; nil: every run is ours
+	Own        *Own                              // count these streams only, all others as stale; nil: all are ours
 	MaxStreams int                               // 0: DefaultMaxStreams
 	NoVerify   bool                              // take checksums as right: no corrupt frame is found
 }
+
+// Own names the streams of one sender: Count ids from First on, of one run.
+type Own struct{ RunID, First, Count uint16 }
 
 // Sink is a set of workers. Its methods are safe from any goroutine.
 type Sink struct {

@@ -168,24 +168,25 @@ func TestCorruptStamp(t *testing.T) {
 	}
 }
 
-// TestRuns: with a run of its own, all others are stale; without, each is apart.
+// TestRuns: with streams of its own, all others are stale; without, each is apart.
 func TestRuns(t *testing.T) {
-	id := uint16(runID)
-	for _, own := range []*uint16{&id, nil} {
-		b := newBed(t, 1, 1<<20, func(c *Config) { c.RunID = own })
+	for _, own := range []*Own{{RunID: runID, First: 2, Count: 3}, nil} {
+		b := newBed(t, 1, 1<<20, func(c *Config) { c.Own = own })
 		b.sink.Start()
-		other := b.frame(0, 0, 1)
+		other := b.frame(2, 0, 1)
 		binary.BigEndian.PutUint16(other[42+2:], runID+1)
 		binary.BigEndian.PutUint16(other[40:], 0) // no UDP checksum
 		for range 5 {
 			b.wire.Inject(0, other)
 		}
-		b.wire.Inject(0, b.frame(0, 0, 1))
+		for _, stream := range []int{1, 2, 4, 5} { // those of other pairs are at both ends
+			b.wire.Inject(0, b.frame(stream, 0, 1))
+		}
 		r := b.end()
-		if own != nil && (r.Counts.Stale != 5 || r.Counts.Frames != 1 || len(r.Streams) != 1) {
+		if own != nil && (r.Counts.Stale != 7 || r.Counts.Frames != 2 || len(r.Streams) != 2) {
 			t.Errorf("own run: %+v, %d streams", r.Counts, len(r.Streams))
 		}
-		if own == nil && (r.Counts.Stale != 0 || r.Counts.Frames != 6 || len(r.Streams) != 2) {
+		if own == nil && (r.Counts.Stale != 0 || r.Counts.Frames != 9 || len(r.Streams) != 5) {
 			t.Errorf("any run: %+v, %d streams", r.Counts, len(r.Streams))
 		}
 	}
@@ -194,7 +195,7 @@ func TestRuns(t *testing.T) {
 // TestKernelPktgen: the kernel's own generator is a stream, numbered from
 // wherever it began.
 func TestKernelPktgen(t *testing.T) {
-	b := newBed(t, 1, 1<<20, func(c *Config) { id := uint16(1); c.RunID = &id })
+	b := newBed(t, 1, 1<<20, func(c *Config) { id := uint16(1); c.Own = &Own{RunID: id, Count: 1} })
 	b.sink.Start()
 	for seq := uint32(500); seq < 600; seq++ {
 		if seq == 550 {

@@ -230,8 +230,8 @@ func (w *worker) closing(f *ring.Frame) {
 // stream finds or makes the stream of a stamp; nil, and the frame counted as
 // what it is, where there is none. A corrupt frame makes no stream.
 func (w *worker) stream(stamp *frames.Stamp, corrupt bool) *Stream {
-	run := w.s.cfg.RunID
-	if run != nil && stamp.Kind != frames.KindKernelPktgen && stamp.RunID != *run {
+	own := w.s.cfg.Own
+	if own != nil && stamp.Kind != frames.KindKernelPktgen && (stamp.RunID != own.RunID || stamp.StreamID-own.First >= own.Count) {
 		w.counts.Stale++
 		return nil
 	}

@@ -1,16 +1,19 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/urfave/cli/v2"
+	"golang.org/x/sys/unix"
 
 	"pktgen/lab"
 )
@@ -114,10 +117,14 @@ func runProgram(c *cli.Context, args []string, ends map[string]string) error {
 	for name, value := range ends {
 		cmd.Env = append(cmd.Env, name+"="+value)
 	}
-	cmd.Cancel = func() error {
-		return cmd.Process.Signal(cause(c.Context))
+	// A script passes no signal on to what it waits for, and may leave something
+	// behind; the kernel makes what has lost its parent a child of ours.
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("prctl(PR_SET_CHILD_SUBREAPER): %w", err)
 	}
-	cmd.WaitDelay = 2 * time.Second
+	defer endDescendants()
+	cmd.Cancel = func() error { signalDescendants(cause(c.Context)); return nil }
+	cmd.WaitDelay = programEnds
 	err := cmd.Run()
 	var exit *exec.ExitError
 	switch {
@@ -134,6 +141,52 @@ func runProgram(c *cli.Context, args []string, ends map[string]string) error {
 		return stop
 	}
 	return withHint(fmt.Errorf("%s: %w", args[0], err), "after -- stands a pktgen command (run, tx, rx) or a program")
+}
+
+// programEnds is how long a program that was told to end may take.
+const programEnds = 2 * time.Second
+
+// endDescendants ends what a program has left running.
+func endDescendants() {
+	for end := time.Now().Add(programEnds); signalDescendants(syscall.SIGTERM) > 0; time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			signalDescendants(syscall.SIGKILL)
+			return
+		}
+	}
+}
+
+// signalDescendants signals all that this process has started, and what they
+// have, and returns how many those are.
+func signalDescendants(sig syscall.Signal) (n int) {
+	stats, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		return 0
+	}
+	children := map[int][]int{}
+	for _, name := range stats {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			continue // it has ended
+		}
+		// proc_pid_stat(5): pid (name) state ppid ...; the name may hold anything.
+		i := bytes.LastIndexByte(b, ')')
+		var child, parent int
+		var state string
+		if _, err := fmt.Sscan(string(b), &child); err != nil || i < 0 {
+			continue
+		}
+		if _, err := fmt.Sscan(string(b[i+1:]), &state, &parent); err != nil || state == "Z" {
+			continue
+		}
+		children[parent] = append(children[parent], child)
+	}
+	for tree := children[os.Getpid()]; len(tree) > 0; tree = tree[1:] {
+		n++
+		_ = syscall.Kill(tree[0], sig) // it may have ended
+		tree = append(tree, children[tree[0]]...)
+	}
+	return n
 }
 
 // cause is the signal that ended a context.

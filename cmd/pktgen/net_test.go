@@ -4,7 +4,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -212,6 +215,28 @@ func TestSignalAtAnyMoment(t *testing.T) {
 			t.Errorf("after %v: %d namespaces left", delay, n-before)
 		}
 	}
+}
+
+// TestSignalReachesScripts: a program in the lab that has started others ends
+// with them.
+func TestSignalReachesScripts(t *testing.T) {
+	testnet.Require(t)
+	pids := filepath.Join(t.TempDir(), "pids")
+	p := start(t, "lab", "wire", "--", "sh", "-c", "sleep 60 & echo $! > "+pids+"; sh -c 'sleep 60; true'; true")
+	eventually(t, "the script runs", func() bool { b, _ := os.ReadFile(pids); return len(b) > 0 })
+	b, err := os.ReadFile(pids)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	if code := p.wait(4 * time.Second); code != 143 {
+		t.Errorf("exit code %d, want 143", code)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(b)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the background process has ended", func() bool { return syscall.Kill(pid, 0) == syscall.ESRCH })
 }
 
 // TestKilled: what SIGKILL leaves, lab clean removes; what others use, it keeps.

@@ -149,7 +149,7 @@ func (e *rxEnd) startResponder(seed uint64) error {
 }
 
 // open starts the workers.
-func (e *rxEnd) open(runID *uint16) error {
+func (e *rxEnd) open(own *sink.Own) error {
 	var fanout *tpacket.Fanout
 	if e.r.queues > 1 {
 		fanout = &tpacket.Fanout{}
@@ -162,7 +162,7 @@ func (e *rxEnd) open(runID *uint16) error {
 				Promisc: e.r.promisc, Fanout: fanout,
 			})
 		},
-		RunID: runID, MaxStreams: e.r.maxStreams, NoVerify: !e.r.verify,
+		Own: own, MaxStreams: e.r.maxStreams, NoVerify: !e.r.verify,
 	})
 	if err != nil {
 		return err

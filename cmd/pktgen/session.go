@@ -11,6 +11,7 @@ import (
 	"pktgen/internal/clock"
 	"pktgen/internal/netdev"
 	"pktgen/report"
+	"pktgen/sink"
 	"pktgen/stats"
 )
 
@@ -98,12 +99,12 @@ func (s *session) run(ctx context.Context) error {
 }
 
 func (s *session) open() error {
-	for _, e := range s.rx {
-		id := &s.runID
-		if len(s.tx) == 0 {
-			id = nil
+	for i, e := range s.rx {
+		var own *sink.Own
+		if len(s.tx) > 0 {
+			own = &sink.Own{RunID: s.runID, First: s.tx[i].spec.StreamID, Count: uint16(s.tx[i].t.queues)}
 		}
-		if err := e.open(id); err != nil {
+		if err := e.open(own); err != nil {
 			return err
 		}
 	}
@@ -558,6 +559,9 @@ func (s *session) addTX(ctx context.Context, ref netdev.Ref, t *traffic) error {
 		return err
 	}
 	s.tx = append(s.tx, e)
+	if first == 0 { // what was chosen where nothing was asked for
+		e.effective(s.config)
+	}
 	return nil
 }
 

@@ -238,6 +238,15 @@ func (e *txEnd) neighIface() neigh.Iface {
 
 func (e *txEnd) note(format string, a ...any) { e.notes = append(e.notes, fmt.Sprintf(format, a...)) }
 
+// effective puts what the frames hold into the result's settings.
+func (e *txEnd) effective(config map[string]any) {
+	config["size"] = int(e.spec.Size)
+	config["src"], config["dst"] = e.spec.Src.String(), e.spec.Dst.String()
+	config["src-mac"], config["dst-mac"] = e.spec.SrcMAC.String(), e.spec.DstMAC.String()
+	config["duration"] = e.t.duration.String()
+	config["ipv6"] = e.t.ipv6
+}
+
 // open starts the workers; nothing is sent yet.
 func (e *txEnd) open() error {
 	templates := make([]*frames.Template, e.t.queues)
@@ -288,6 +297,9 @@ func (e *txEnd) wait(hurry bool) error {
 	var errs []error
 	for _, r := range e.results {
 		sent += r.Sent
+		if errors.Is(r.Err, gen.ErrStalled) { // it knows the queue only
+			r.Err = fmt.Errorf("%v: %w", e.info.Ref, r.Err)
+		}
 		errs = append(errs, r.Err)
 	}
 	start := clock.Mono()
