@@ -102,7 +102,7 @@ func runShown(t *testing.T, ref netdev.Ref, line string) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	timer := time.AfterFunc(1500*time.Millisecond, func() { _ = cmd.Process.Signal(syscall.SIGINT) })
+	timer := time.AfterFunc(800*time.Millisecond, func() { _ = cmd.Process.Signal(syscall.SIGINT) })
 	defer timer.Stop()
 	_ = cmd.Wait() // the code is looked at
 	if code := cmd.ProcessState.ExitCode(); code != 0 && code != 130 {
