@@ -32,11 +32,7 @@ func Resolve(ctx context.Context, ifi Iface, q Query) (net.HardwareAddr, error) 
 	if q.Interval == 0 {
 		q.Interval = 300 * time.Millisecond
 	}
-	etherType := uint16(etherARP)
-	if q.Dst.Is6() {
-		etherType = etherIPv6
-	}
-	s, err := open(ifi, etherType, true)
+	s, err := open(ifi, true)
 	if err != nil {
 		return nil, err
 	}

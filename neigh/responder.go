@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/netip"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -31,36 +30,26 @@ type Responder struct {
 	ifi      Iface
 	prefixes []netip.Prefix
 	exclude  []netip.Addr
-	sockets  []*socket
+	socket   *socket
 	answered atomic.Uint64
 	closed   atomic.Bool
 }
 
-// NewResponder opens the sockets, in the network namespace of the calling thread.
+// NewResponder opens the socket, in the network namespace of the calling thread.
 func NewResponder(ifi Iface, prefixes []netip.Prefix, o ResponderOptions) (*Responder, error) {
-	r := &Responder{ifi: ifi, prefixes: prefixes, exclude: o.Exclude}
-	for _, etherType := range []uint16{etherARP, etherIPv6} {
-		s, err := open(ifi, etherType, false)
-		if err != nil {
-			return nil, errors.Join(err, r.Close())
-		}
-		r.sockets = append(r.sockets, s)
+	s, err := open(ifi, false)
+	if err != nil {
+		return nil, err
 	}
-	return r, nil
+	return &Responder{ifi: ifi, prefixes: prefixes, exclude: o.Exclude, socket: s}, nil
 }
 
 // Run answers until ctx ends or Close. It outlives the interface being set down;
-// its error is one of the sockets.
+// its error is one of the socket.
 func (r *Responder) Run(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { _ = r.Close() })
 	defer stop()
-	errs := make([]error, len(r.sockets))
-	var wg sync.WaitGroup
-	for i, s := range r.sockets {
-		wg.Go(func() { errs[i] = r.serve(s) })
-	}
-	wg.Wait()
-	return errors.Join(errs...)
+	return r.serve(r.socket)
 }
 
 func (r *Responder) serve(s *socket) error {
@@ -112,14 +101,10 @@ func (r *Responder) owns(a netip.Addr) bool {
 // Answered is the number of answers sent.
 func (r *Responder) Answered() uint64 { return r.answered.Load() }
 
-// Close ends Run and gives the sockets back. Later calls do nothing.
+// Close ends Run and gives the socket back. Later calls do nothing.
 func (r *Responder) Close() error {
 	if r.closed.Swap(true) {
 		return nil
 	}
-	var errs []error
-	for _, s := range r.sockets {
-		errs = append(errs, s.close())
-	}
-	return errors.Join(errs...)
+	return r.socket.close()
 }

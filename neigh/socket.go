@@ -35,15 +35,17 @@ type socket struct {
 	oob  [128]byte
 }
 
-// open makes a socket for one EtherType, questions or answers, in the network
-// namespace of the calling thread.
-func open(ifi Iface, etherType uint16, answers bool) (*socket, error) {
-	filter, err := bpf.Assemble(program(etherType, answers))
+// open makes a socket for questions, or for answers, in the network namespace of
+// the calling thread. It listens to all protocols, with a filter: where a frame
+// has a tag, the kernel takes it away before the handlers of one protocol see it
+// (__netif_receive_skb_core, net/core/dev.c).
+func open(ifi Iface, answers bool) (*socket, error) {
+	filter, err := bpf.Assemble(program(answers))
 	if err != nil {
 		return nil, err
 	}
 	dev := &net.Interface{Index: ifi.Index, Name: ifi.Name, HardwareAddr: ifi.MAC}
-	conn, err := packet.Listen(dev, packet.Raw, int(etherType), &packet.Config{Filter: filter})
+	conn, err := packet.Listen(dev, packet.Raw, unix.ETH_P_ALL, &packet.Config{Filter: filter})
 	if err != nil {
 		return nil, fmt.Errorf("%s: ARP/NDP socket: %w", ifi.Name, err)
 	}
@@ -60,7 +62,9 @@ func (s *socket) setUp(ifi Iface) (err error) {
 	}
 	var inner error
 	err = s.raw.Control(func(fd uintptr) {
-		inner = unix.SetsockoptInt(int(fd), unix.SOL_PACKET, unix.PACKET_AUXDATA, 1)
+		inner = errors.Join(
+			unix.SetsockoptInt(int(fd), unix.SOL_PACKET, unix.PACKET_AUXDATA, 1),
+			unix.SetsockoptInt(int(fd), unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1))
 		if inner == nil { // solicitations go to a multicast group for each address
 			m := unix.PacketMreq{Ifindex: int32(ifi.Index), Type: unix.PACKET_MR_ALLMULTI}
 			inner = unix.SetsockoptPacketMreq(int(fd), unix.SOL_PACKET, unix.PACKET_ADD_MEMBERSHIP, &m)
@@ -69,30 +73,28 @@ func (s *socket) setUp(ifi Iface) (err error) {
 	return errors.Join(err, inner)
 }
 
-// program lets questions, or answers, of one EtherType through. The kernel runs
-// it with the frame at its MAC header, the outermost tag taken off.
-func program(etherType uint16, answers bool) []bpf.Instruction {
-	const all = 0x40000
-	checks := []struct{ off, size, want uint32 }{{ethernetLen + 6, 2, 1}} // ARP operation
+// program lets questions, or answers, through. The kernel runs it with the frame
+// at its MAC header, the outermost tag taken off.
+func program(answers bool) []bpf.Instruction {
+	operation, kind := uint32(1), uint32(solicitation)
 	if answers {
-		checks[0].want = 2
+		operation, kind = 2, advertisement
 	}
-	if etherType == etherIPv6 {
-		kind := uint32(solicitation)
-		if answers {
-			kind = advertisement
-		}
-		checks = []struct{ off, size, want uint32 }{
-			{ethernetLen + 6, 1, icmpv6}, {ethernetLen + 7, 1, hopLimit}, {ethernetLen + ipv6Len, 1, kind},
-		}
+	return []bpf.Instruction{
+		bpf.LoadAbsolute{Off: 12, Size: 2},
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: etherARP, SkipTrue: 2},
+		bpf.LoadAbsolute{Off: ethernetLen + 6, Size: 2},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: operation, SkipTrue: 7, SkipFalse: 8},
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: etherIPv6, SkipTrue: 7},
+		bpf.LoadAbsolute{Off: ethernetLen + 6, Size: 1},
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: icmpv6, SkipTrue: 5},
+		bpf.LoadAbsolute{Off: ethernetLen + 7, Size: 1},
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: hopLimit, SkipTrue: 3},
+		bpf.LoadAbsolute{Off: ethernetLen + ipv6Len, Size: 1},
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: kind, SkipTrue: 1},
+		bpf.RetConstant{Val: 0x40000},
+		bpf.RetConstant{Val: 0},
 	}
-	var p []bpf.Instruction
-	for i, c := range checks {
-		p = append(p,
-			bpf.LoadAbsolute{Off: c.off, Size: int(c.size)},
-			bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: c.want, SkipTrue: uint8(2*(len(checks)-1-i) + 1)})
-	}
-	return append(p, bpf.RetConstant{Val: all}, bpf.RetConstant{Val: 0})
 }
 
 // read waits for the next frame, until the deadline that setDeadline has set.
