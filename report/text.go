@@ -18,8 +18,10 @@ func WriteText(w io.Writer, r *Result) error {
 	t := &text{}
 	t.head(r)
 	if len(r.Pairs) > 1 {
-		for _, p := range r.Pairs {
-			t.line("")
+		for i, p := range r.Pairs {
+			if i > 0 {
+				t.line("")
+			}
 			t.line("%s -> %s", p.TX.Iface, p.RX.Iface)
 			t.rates(p.TX, p.RX)
 			t.losses(p.RX, p.Loss)
@@ -91,10 +93,12 @@ func (t *text) head(r *Result) {
 	case r.RX != nil:
 		what += "   " + r.RX.Iface
 	}
+	t.line("%s", what)
+	load := ""
 	if r.TX != nil && r.TX.Frames > 0 {
-		what += fmt.Sprintf("   %d octets", r.TX.Bytes/r.TX.Frames)
+		load = fmt.Sprintf("%d octets, ", r.TX.Bytes/r.TX.Frames)
 	}
-	t.line("%s   %s", what, seconds(r.DurationS))
+	t.line("%s%s", load, seconds(r.DurationS))
 	if r.Verdict != "" {
 		v := "verdict: " + r.Verdict
 		if r.Reason != "" {
@@ -149,11 +153,14 @@ func (t *text) losses(rx *RX, loss *Loss) {
 			}
 		}
 		if len(places) > 0 {
-			where = "   " + strings.Join(places, ", ")
+			where = strings.Join(places, ", ")
 		}
 	}
 	t.line("")
-	t.line("lost        %s   %s%s", units.FormatCount(rx.Lost), units.FormatRatio(rx.LossRatio), where)
+	t.line("lost        %s   %s", units.FormatCount(rx.Lost), units.FormatRatio(rx.LossRatio))
+	if where != "" {
+		t.line("            %s", where)
+	}
 	t.line("duplicates  %s   reordered %s   corrupt %s   other %s", units.FormatCount(rx.Duplicates),
 		units.FormatCount(rx.Reordered), units.FormatCount(rx.Corrupt), units.FormatCount(rx.OtherFrames))
 	for _, c := range []struct {

@@ -507,6 +507,9 @@ func (s *session) judge() {
 			say(verdictGenerator, "%.0f frames/s were asked for, %.0f sent", *tx.RequestedPPS, tx.PPS)
 		}
 	}
+	if tx != nil && tx.Frames == 0 {
+		say(verdictVoid, "no frame was sent")
+	}
 	if tx != nil && tx.Unsent > 0 {
 		say(verdictGenerator, "%d frames given to the kernel were not sent by the port", tx.Unsent)
 	}
