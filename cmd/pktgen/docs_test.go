@@ -109,3 +109,82 @@ func runShown(t *testing.T, ref netdev.Ref, line string) {
 		t.Errorf("exit code %d\n%s", code, out.String())
 	}
 }
+
+// TestSamples runs every numbered script in the lab, and reads its result.
+func TestSamples(t *testing.T) {
+	testnet.Require(t)
+	scripts, err := filepath.Glob("../../scripts/pktgen_sample*.sh")
+	if err != nil || len(scripts) < 4 {
+		t.Fatalf("%d samples, %v", len(scripts), err)
+	}
+	for _, script := range scripts {
+		t.Run(filepath.Base(script), func(t *testing.T) {
+			p := &program{t: t, cmd: exec.Command(self(t), "lab", "wire", "--queues", "2", "--", script, "-T", "200ms", "-r", "5kpps", "-t", "2"), done: make(chan error, 1)}
+			p.cmd.Env = append(os.Environ(), asPktgen+"=1", "PKTGEN="+self(t))
+			p.run()
+			if code := p.wait(60 * time.Second); code != 0 {
+				t.Fatalf("exit code %d\n%s%s", code, p.stdout.String(), p.stderr.String())
+			}
+			out := p.stdout.String()
+			if strings.Contains(script, "sizes") { // a table: seven sizes of 1,000 frames each
+				if n := strings.Count(out, " 1000 "); n != 7 {
+					t.Errorf("%d sizes of 7 sent 1000 frames:\n%s", n, out)
+				}
+			} else if !strings.Contains(out, "verdict: ok") || !strings.Contains(out, "lost        0 ") {
+				t.Errorf("%s", out)
+			}
+		})
+	}
+}
+
+// TestWithoutRoot: an ordinary user makes a test bed and runs in it, where the
+// kernel allows user namespaces; without one, each command says what is missing.
+func TestWithoutRoot(t *testing.T) {
+	testnet.Require(t) // to become an ordinary user
+	dir, err := os.MkdirTemp("/tmp", "pktgen-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	b, err := os.ReadFile(self(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	binary := filepath.Join(dir, "pktgen")
+	if err := os.WriteFile(binary, b, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	nobody := func(args ...string) *program {
+		p := &program{t: t, cmd: exec.Command(binary, args...), done: make(chan error, 1)}
+		p.cmd.Dir = dir
+		p.cmd.Env = append(os.Environ(), asPktgen+"=1")
+		p.cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+		p.run()
+		return p
+	}
+	p := nobody("lab", "wire", "--", "run", "--count", "100", "--rate", "5kpps", "--json")
+	switch code := p.wait(30 * time.Second); code {
+	case 0:
+		clean(t, p.document())
+	case exitPrivilege:
+		t.Logf("this kernel lets no ordinary user: %s", p.stderr.String())
+		if !strings.Contains(p.stderr.String(), "sysctl") {
+			t.Errorf("no way out is told: %s", p.stderr.String())
+		}
+	default:
+		t.Errorf("exit code %d\n%s%s", code, p.stdout.String(), p.stderr.String())
+	}
+	_, rx := testnet.Wire(t, lab.Options{})
+	for _, args := range [][]string{{"tx", "--iface", "lo", "--count", "1"}, {"rx", "--iface", rx.String()}} {
+		p := nobody(args...)
+		if code := p.wait(10 * time.Second); code != exitPrivilege && code != exitFailed {
+			t.Errorf("%v: exit code %d", args, code)
+		}
+		if !strings.Contains(p.stderr.String(), "pktgen: hint:") {
+			t.Errorf("%v: no way out is told: %s", args, p.stderr.String())
+		}
+	}
+}

@@ -92,13 +92,18 @@ func start(t *testing.T, args ...string) *program {
 	t.Helper()
 	p := &program{t: t, cmd: exec.Command(self(t), args...), done: make(chan error, 1)}
 	p.cmd.Env = append(os.Environ(), asPktgen+"=1")
+	p.run()
+	return p
+}
+
+func (p *program) run() {
+	p.t.Helper()
 	p.cmd.Stdout, p.cmd.Stderr = &p.stdout, &p.stderr
 	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
+		p.t.Fatal(err)
 	}
 	go func() { p.done <- p.cmd.Wait() }()
-	t.Cleanup(func() { _ = p.cmd.Process.Kill() })
-	return p
+	p.t.Cleanup(func() { _ = p.cmd.Process.Kill() })
 }
 
 func self(t *testing.T) string {
