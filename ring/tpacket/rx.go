@@ -213,9 +213,9 @@ func (v3Walker) Frame(block []byte, off int, f *ring.Frame) (next int, ok bool) 
 		}
 		f.WireLen += tagOctets
 	}
-	step := binary.NativeEndian.Uint32(h[v3NextOffset:])
-	if step < v3Header || step > uint32(len(block)-off) {
+	step := int(binary.NativeEndian.Uint32(h[v3NextOffset:]))
+	if step < v3Header {
 		return len(block), true // the last frame, or nonsense: no frame begins there
 	}
-	return off + int(step), true
+	return off + step, true
 }

@@ -269,6 +269,9 @@ func checkWalk(t *testing.T, block []byte) {
 		t.Fatalf("malformed %v, want %v; %d frames, want %d\n%s", b.Malformed(), malformed, len(got), len(want), d)
 	}
 	for _, f := range got {
+		if cap(f.Data) != len(f.Data) {
+			t.Fatal("a frame's capacity goes on behind it")
+		}
 		full := f.Data[:cap(f.Data)]
 		for i := range full {
 			full[i] = 0xff
@@ -330,6 +333,31 @@ func TestWalkEnds(t *testing.T) {
 		}
 		if n != 1 || !b.Malformed() {
 			t.Errorf("step %d: %d frames, malformed: %v", int32(step), n, b.Malformed())
+		}
+	}
+}
+
+// TestOverlaps: headers that are right in themselves, but where none may be.
+func TestOverlaps(t *testing.T) {
+	put := func(at int, word uint32) func(b []byte) {
+		return func(b []byte) { binary.NativeEndian.PutUint32(b[at:], word) }
+	}
+	for _, c := range []struct {
+		name string
+		set  []func(b []byte)
+		want int
+	}{
+		{"in the block's header", []func([]byte){put(12, 1), put(16, 0), put(24, 48)}, 0},
+		{"in the header before", []func([]byte){put(12, 2), put(16, 48), put(48, 8), put(72, 48), put(80, 48)}, 1},
+		{"in the frame before", []func([]byte){put(12, 2), put(16, 48), put(48, 48), put(48+12, 64), put(48+24, 48), put(96+24, 48)}, 2},
+	} {
+		block := make([]byte, 400)
+		for _, f := range c.set {
+			f(block)
+		}
+		checkWalk(t, block)
+		if frames, _ := twinWalk(block, int(binary.NativeEndian.Uint32(block[16:])), 2); len(frames) != c.want {
+			t.Errorf("%s: %d frames, want %d", c.name, len(frames), c.want)
 		}
 	}
 }

@@ -46,18 +46,17 @@ func (s *socket) setInt(option string, opt, value int) error {
 	return nil
 }
 
-// poll waits for events, up to max. A device that is gone is ErrLinkDown.
+// poll waits for events, up to max; nil also when none came. A device that is
+// gone is ErrLinkDown.
 func (s *socket) poll(events int16, max time.Duration) error {
 	ts := unix.NsecToTimespec(int64(max))
 	fds := [1]unix.PollFd{{Fd: int32(s.fd), Events: events}}
-	n, err := unix.Ppoll(fds[:], &ts, nil)
+	_, err := unix.Ppoll(fds[:], &ts, nil)
 	switch {
 	case err == unix.EINTR:
 		return nil
 	case err != nil:
 		return s.errorf("poll", err)
-	case n == 0:
-		return ring.ErrTimeout
 	case fds[0].Revents&(unix.POLLERR|unix.POLLHUP|unix.POLLNVAL) != 0:
 		return s.pending()
 	}

@@ -176,12 +176,10 @@ func (t *TX) kickError(errno unix.Errno) error {
 func (t *TX) reclaim() {
 	n := uint64(len(t.data))
 	for t.tail < t.head {
-		status := t.status[t.tail%n]
-		switch v := status.Load(); {
+		switch v := t.status[t.tail%n].Load(); {
 		case v&(unix.TP_STATUS_SEND_REQUEST|unix.TP_STATUS_SENDING) != 0:
 			return
-		case v&unix.TP_STATUS_WRONG_FORMAT != 0:
-			status.Store(unix.TP_STATUS_AVAILABLE)
+		case v&unix.TP_STATUS_WRONG_FORMAT != 0: // ours all the same
 			t.counts.Rejected++
 		default:
 			t.counts.Sent++
@@ -192,11 +190,7 @@ func (t *TX) reclaim() {
 
 // Wait implements ring.TX.
 func (t *TX) Wait(max time.Duration) error {
-	err := t.sock.poll(unix.POLLOUT, max)
-	if errors.Is(err, ring.ErrTimeout) {
-		return nil
-	}
-	return err
+	return t.sock.poll(unix.POLLOUT, max)
 }
 
 // Outstanding implements ring.TX.

@@ -3,6 +3,7 @@ package shm_test
 import (
 	"bytes"
 	"errors"
+	"math"
 	"os"
 	"runtime"
 	"testing"
@@ -78,7 +79,7 @@ func TestBounds(t *testing.T) {
 		f()
 		return
 	}
-	for _, off := range []int{-4, -1, 1, 2, 3, 61, 62, 63, 64, 1 << 40} {
+	for _, off := range []int{-4, -1, 1, 2, 3, 61, 62, 63, 64, math.MaxInt - 2} {
 		if !panics(func() { m.Word(off) }) || !panics(func() { m.Plain(off) }) {
 			t.Errorf("a word at %d", off)
 		}
@@ -88,7 +89,7 @@ func TestBounds(t *testing.T) {
 			t.Errorf("no word at %d", off)
 		}
 	}
-	for _, r := range [][2]int{{-1, 2}, {0, 65}, {64, 1}, {60, 5}, {0, -1}, {1 << 62, 1 << 62}} {
+	for _, r := range [][2]int{{-1, 2}, {0, 65}, {64, 1}, {60, 5}, {0, -1}, {math.MaxInt / 2, math.MaxInt / 2}} {
 		if !panics(func() { m.Bytes(r[0], r[1]) }) {
 			t.Errorf("%d octets from %d", r[1], r[0])
 		}
