@@ -520,8 +520,8 @@ func (s *session) judge() {
 		if loss.RXNIC > 0 {
 			say(verdictNIC, "%d frames were dropped by the receiving port", loss.RXNIC)
 		}
-		if tx != nil && tx.Frames > 0 && rx.Frames == 0 {
-			say(verdictNothing, "none of %d frames arrived", tx.Frames)
+		if rx.Frames == 0 {
+			say(verdictNothing, "no frame with a stamp arrived")
 		}
 		if loss.Path > 0 {
 			say(verdictPath, "%d frames were lost that no counter of this host explains", loss.Path)
