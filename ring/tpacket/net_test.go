@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -468,6 +469,163 @@ func TestWait(t *testing.T) {
 	}
 	if err := tx.Kick(); err != nil { // with nothing to send
 		t.Error(err)
+	}
+}
+
+// addQdisc puts a root qdisc on the interface; it skips where the kernel has none
+// of its kind.
+func addQdisc(t *testing.T, r netdev.Ref, q func(netlink.QdiscAttrs) netlink.Qdisc) netlink.Qdisc {
+	t.Helper()
+	qdisc := q(netlink.QdiscAttrs{LinkIndex: index(t, r), Handle: netlink.MakeHandle(1, 0), Parent: netlink.HANDLE_ROOT})
+	var err error
+	testnet.In(t, r, func() error { err = netlink.QdiscAdd(qdisc); return nil })
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EOPNOTSUPP) {
+		t.Skipf("no qdisc %s in this kernel: %v", qdisc.Type(), err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return qdisc
+}
+
+// TestQdisc: frames go past the queueing discipline, unless they are to go
+// through it.
+func TestQdisc(t *testing.T) {
+	txEnd, rxEnd := testnet.Wire(t, lab.Options{})
+	addQdisc(t, txEnd, func(a netlink.QdiscAttrs) netlink.Qdisc {
+		return &netlink.GenericQdisc{QdiscAttrs: a, QdiscType: "pfifo"}
+	})
+	queued := func() (n uint32) {
+		link(t, txEnd, func(l netlink.Link) error {
+			qs, err := netlink.QdiscList(l)
+			for _, q := range qs {
+				if q.Type() == "pfifo" {
+					n = q.Attrs().Statistics.Basic.Packets
+				}
+			}
+			return err
+		})
+		return n
+	}
+	rx := openRX(t, rxEnd, tpacket.RXOptions{Blocks: 4})
+	for _, c := range []struct {
+		qdisc bool
+		want  uint32
+	}{{false, 0}, {true, 10}} {
+		tx := openTX(t, txEnd, tpacket.TXOptions{Qdisc: c.qdisc})
+		for range 10 {
+			send(t, tx, frame(60, local, 0))
+		}
+		receive(t, rx, 10, func(*ring.Frame) {})
+		if got := queued(); got != c.want {
+			t.Errorf("qdisc %v: %d frames went through it, want %d", c.qdisc, got, c.want)
+		}
+	}
+}
+
+// TestFullRing: every slot can be on its way at once; Wait then waits, until one
+// is free.
+func TestFullRing(t *testing.T) {
+	for _, size := range []int{60, 1514, 9014} {
+		t.Run(fmt.Sprintf("size=%d", size), func(t *testing.T) { fullRing(t, size) })
+	}
+}
+
+func fullRing(t *testing.T, size int) {
+	txEnd, _ := testnet.Wire(t, lab.Options{MTU: 9000})
+	slow := addQdisc(t, txEnd, func(a netlink.QdiscAttrs) netlink.Qdisc {
+		// A frame a second, and a bucket of 17 s, which is told in ticks of 64 ns.
+		return &netlink.Tbf{QdiscAttrs: a, Rate: uint64(size), Buffer: 1 << 28, Limit: 1 << 30}
+	})
+	const slots = 2048
+	tx := openTX(t, txEnd, tpacket.TXOptions{MaxFrame: size, Slots: slots, Qdisc: true})
+	tx.Prefill(func(slot []byte) int { return copy(slot, frame(size, local, 0)) })
+	for sent := 0; ; {
+		frames := tx.Reserve(slots)
+		if len(frames) == 0 {
+			break
+		}
+		tx.Commit(frames)
+		sent += len(frames)
+		if err := tx.Kick(); err != nil {
+			t.Fatalf("%v, with %d of %d slots", err, sent, slots)
+		}
+		if sent > 2*slots {
+			t.Fatal("frames are sent, not held")
+		}
+	}
+	start := time.Now()
+	err := tx.Wait(time.Millisecond)
+	took := time.Since(start)
+	if full := len(tx.Reserve(1)) == 0; err != nil || full && took < time.Millisecond {
+		t.Errorf("%v; full: %v, after %v", err, full, took)
+	}
+	waited := make(chan error)
+	go func() { waited <- tx.Wait(patience) }()
+	start = time.Now()
+	testnet.In(t, txEnd, func() error { return netlink.QdiscDel(slow) })
+	if err := <-waited; err != nil || time.Since(start) > patience/2 {
+		t.Errorf("%v, after %v", err, time.Since(start))
+	}
+	for end := time.Now().Add(patience); tx.Outstanding() > 0; {
+		if time.Now().After(end) {
+			t.Fatalf("%d still outstanding", tx.Outstanding())
+		}
+	}
+	if c := tx.Counts(); c.Busy != 0 {
+		t.Errorf("%+v", c)
+	}
+}
+
+// TestSockets: as the kernel sees them. A sender takes no part in receiving what
+// others send, and no socket goes to a program that is started.
+func TestSockets(t *testing.T) {
+	txEnd, rxEnd := testnet.Wire(t, lab.Options{})
+	openTX(t, rxEnd, tpacket.TXOptions{}) // nobody reads from it
+	openRX(t, rxEnd, tpacket.RXOptions{Blocks: 4})
+	far := openTX(t, txEnd, tpacket.TXOptions{})
+	for range 10 {
+		send(t, far, frame(60, unix.ETH_P_IP, 0))
+	}
+	var table string
+	testnet.In(t, rxEnd, func() error {
+		b, err := os.ReadFile("/proc/thread-self/net/packet")
+		table = string(b)
+		return err
+	})
+	memory := map[string]string{} // by protocol
+	for _, line := range strings.Split(table, "\n")[1:] {
+		if f := strings.Fields(line); len(f) == 9 { // sk RefCnt Type Proto Iface R Rmem User Inode
+			memory[f[3]] = f[6]
+		}
+	}
+	if d := cmp.Diff(map[string]string{"0003": "0", "88b5": "0"}, memory); d != "" {
+		t.Errorf("protocols and memory: %s\n%s", d, table)
+	}
+	fds, err := filepath.Glob("/proc/self/fd/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sockets := 0
+	for _, fd := range fds {
+		if to, err := os.Readlink(fd); err != nil || !strings.HasPrefix(to, "socket:") {
+			continue
+		}
+		info, err := os.ReadFile("/proc/self/fdinfo/" + filepath.Base(fd))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var flags uint
+		for _, line := range strings.Split(string(info), "\n") {
+			fmt.Sscanf(line, "flags: %o", &flags)
+		}
+		if flags&unix.O_CLOEXEC == 0 {
+			t.Errorf("%s is not closed on exec:\n%s", fd, info)
+		}
+		sockets++
+	}
+	if sockets < 3 {
+		t.Errorf("%d sockets", sockets)
 	}
 }
 

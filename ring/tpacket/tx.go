@@ -219,9 +219,13 @@ func (t *TX) Close() error {
 // sk_buff and its linear part, 768 octets on x86-64; the rest is slack.
 const skbOverhead = 1024
 
-// setSendBuffer lets every slot of the ring be on its way at once. Without
-// CAP_NET_ADMIN net.core.wmem_max bounds it, and Kick says ErrBusy earlier.
+// setSendBuffer lets every slot of the ring be on its way at once, and no more:
+// while less than half of the buffer is in use the kernel says that the socket is
+// writable, and Wait would not wait for a ring that is full. The kernel doubles
+// what it is told (socket(7)). Without CAP_NET_ADMIN net.core.wmem_max bounds it,
+// and Kick says ErrBusy earlier.
 func setSendBuffer(fd, octets int) {
+	octets /= 2
 	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, octets) != nil {
 		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, octets)
 	}
