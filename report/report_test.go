@@ -91,7 +91,17 @@ func results() map[string]*Result {
 	nothing := full()
 	nothing.TX.Rates, nothing.RX = Rates{}, &RX{Iface: "eth32", Latency: Latency{Clock: "same-host"}}
 	nothing.DurationS = 0
-	return map[string]*Result{"run": full(), "lossy": lossy, "interrupted": interrupted, "tx": tx, "rx": rx, "pairs": pairs, "void": void, "nothing": nothing}
+
+	limited := full()
+	limited.TX.Unsent, limited.TX.Offered = 500_000, 1_500_000
+	limited.RX.Latency.Negative, limited.RX.Reordered, limited.RX.TooOld = 9, 40, 2
+	limited.RX.Queues = []Queue{{Queue: 0, CPU: ptr(3), Frames: 700_000, PPS: 70_000}, {Queue: 1, CPU: ptr(4), Frames: 300_000, PPS: 30_000, Drops: 12}}
+	limited.Loss = &Loss{Generator: 499_000, TXNIC: 1_000}
+	limited.Verdict, limited.Reason = "generator-limited", "500000 frames given to the kernel were not sent by the port"
+	limited.Error, limited.ExitCode = "100000.0 frames/s is below --min-rate 150000.0", 3
+
+	empty := &Result{Schema: Schema, Command: "run"}
+	return map[string]*Result{"limited": limited, "empty": empty, "run": full(), "lossy": lossy, "interrupted": interrupted, "tx": tx, "rx": rx, "pairs": pairs, "void": void, "nothing": nothing}
 }
 
 func TestGolden(t *testing.T) {

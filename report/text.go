@@ -3,9 +3,12 @@ package report
 import (
 	"fmt"
 	"io"
+	"math"
 	"strings"
 	"text/tabwriter"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"pktgen/units"
 )
@@ -13,7 +16,8 @@ import (
 // maxStreamLines is how many streams the text shows; the document has all.
 const maxStreamLines = 16
 
-// WriteText writes the result for people, in 80 columns.
+// WriteText writes the result for people, in 80 columns. A result may lack any
+// part, as one that was read from a file does. The error is that of w.
 func WriteText(w io.Writer, r *Result) error {
 	t := &text{}
 	t.head(r)
@@ -22,24 +26,45 @@ func WriteText(w io.Writer, r *Result) error {
 			if i > 0 {
 				t.line("")
 			}
-			t.line("%s -> %s", p.TX.Iface, p.RX.Iface)
-			t.rates(p.TX, p.RX)
-			t.losses(p.RX, p.Loss)
-			t.times(p.RX)
+			t.line("%s", ends(p.TX, p.RX))
+			t.path(p.TX, p.RX, p.Loss)
 		}
 		t.line("")
 		t.line("sum of %d pairs", len(r.Pairs))
-	}
-	t.rates(r.TX, r.RX)
-	t.losses(r.RX, r.Loss)
-	if len(r.Pairs) == 0 {
-		t.times(r.RX)
-		t.queues(r)
-		t.streams(r.RX)
+		t.rates(r.TX, r.RX, r.Loss)
+		t.losses(r.RX, r.Loss)
+	} else {
+		t.path(r.TX, r.RX, r.Loss)
 	}
 	t.tail(r)
 	_, err := io.WriteString(w, t.b.String())
 	return err
+}
+
+// path writes all that is known of one path.
+func (t *text) path(tx *TX, rx *RX, loss *Loss) {
+	t.rates(tx, rx, loss)
+	t.losses(rx, loss)
+	t.times(rx)
+	if tx != nil {
+		t.queues("send", tx.Queues)
+	}
+	if rx != nil {
+		t.queues("receive", rx.Queues)
+	}
+	t.streams(rx)
+}
+
+func ends(tx *TX, rx *RX) string {
+	switch {
+	case tx != nil && rx != nil:
+		return tx.Iface + " -> " + rx.Iface
+	case tx != nil:
+		return tx.Iface
+	case rx != nil:
+		return rx.Iface
+	}
+	return "no interface"
 }
 
 // text collects lines, cut to 80 columns.
@@ -48,57 +73,74 @@ type text struct{ b strings.Builder }
 const columns = 80
 
 func (t *text) line(format string, a ...any) {
-	s := strings.TrimRight(fmt.Sprintf(format, a...), " ")
+	s := strings.TrimRight(printable(fmt.Sprintf(format, a...)), " ")
 	for _, l := range wrap(s) {
 		t.b.WriteString(l)
 		t.b.WriteByte('\n')
 	}
 }
 
-// wrap breaks a line at spaces, the rest indented.
+// printable has a space for whatever would move the cursor: names and errors
+// hold what others wrote.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, s)
+}
+
+// wrap breaks a line at spaces, the rest indented. It counts octets: no
+// character has more columns than those.
 func wrap(s string) (lines []string) {
 	for len(s) > columns {
 		cut := strings.LastIndexByte(s[:columns+1], ' ')
 		if cut < columns/2 {
-			cut = columns
+			for cut = columns; !utf8.RuneStart(s[cut]); {
+				cut--
+			}
 		}
-		lines = append(lines, strings.TrimRight(s[:cut], " "))
+		if l := strings.TrimRight(s[:cut], " "); l != "" {
+			lines = append(lines, l)
+		}
 		s = "    " + strings.TrimLeft(s[cut:], " ")
 	}
 	return append(lines, s)
 }
 
-// table aligns columns; the first is a label, the others stand to the right.
+// table aligns columns to the right, closer together where the numbers are too
+// long for the page.
 func (t *text) table(rows [][]string) {
 	var b strings.Builder
-	tw := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
-	for _, row := range rows {
-		fmt.Fprintf(tw, "%s\t\n", strings.Join(row, "\t"))
+	for padding := 2; padding > 0; padding-- {
+		b.Reset()
+		tw := tabwriter.NewWriter(&b, 0, 0, padding, ' ', tabwriter.AlignRight)
+		for _, row := range rows {
+			fmt.Fprintf(tw, "%s\t\n", strings.Join(row, "\t"))
+		}
+		_ = tw.Flush() // it writes to memory
+		// All lines are of one length.
+		if b.Len()/len(rows) <= columns+1 {
+			break
+		}
 	}
-	_ = tw.Flush() // it writes to memory
 	for l := range strings.Lines(b.String()) {
 		t.line("%s", strings.TrimRight(l, "\n"))
 	}
 }
 
 func (t *text) head(r *Result) {
-	what := "pktgen " + r.Command
-	switch {
-	case len(r.Pairs) > 1:
-		what += fmt.Sprintf("   %d pairs", len(r.Pairs))
-	case r.TX != nil && r.RX != nil:
-		what += "   " + r.TX.Iface + " -> " + r.RX.Iface
-	case r.TX != nil:
-		what += "   " + r.TX.Iface
-	case r.RX != nil:
-		what += "   " + r.RX.Iface
+	what := ends(r.TX, r.RX)
+	if len(r.Pairs) > 1 {
+		what = fmt.Sprintf("%d pairs", len(r.Pairs))
 	}
-	t.line("%s", what)
+	t.line("pktgen %s   %s", r.Command, what)
 	load := ""
 	if r.TX != nil && r.TX.Frames > 0 {
 		load = fmt.Sprintf("%d octets, ", r.TX.Bytes/r.TX.Frames)
 	}
-	t.line("%s%s", load, seconds(r.DurationS))
+	t.line("%s%s", load, ns(r.DurationS*1e9))
 	if r.Verdict != "" {
 		v := "verdict: " + r.Verdict
 		if r.Reason != "" {
@@ -109,7 +151,11 @@ func (t *text) head(r *Result) {
 	t.line("")
 }
 
-func (t *text) rates(tx *TX, rx *RX) {
+func (t *text) rates(tx *TX, rx *RX, loss *Loss) {
+	if tx == nil && rx == nil {
+		t.line("nothing was measured")
+		return
+	}
 	rows := [][]string{{"", "frames", "rate", "L2", "L1", "line rate"}}
 	if tx != nil {
 		share := "-"
@@ -127,6 +173,9 @@ func (t *text) rates(tx *TX, rx *RX) {
 	t.table(rows)
 	if tx != nil && tx.Unsent > 0 {
 		t.line("unsent      %s frames given to the kernel never left the port", units.FormatCount(tx.Unsent))
+		if loss != nil {
+			t.places(place{"this host", loss.Generator}, place{"errors of the port", loss.TXNIC})
+		}
 	}
 	if tx != nil && tx.Errors > 0 {
 		t.line("refused     %s frames by the kernel, for their form", units.FormatCount(tx.Errors))
@@ -141,25 +190,10 @@ func (t *text) losses(rx *RX, loss *Loss) {
 	if rx == nil {
 		return
 	}
-	where := ""
-	if loss != nil {
-		var places []string
-		for _, p := range []struct {
-			name string
-			n    uint64
-		}{{"path", loss.Path}, {"receiving port", loss.RXNIC}, {"this tool's ring", loss.Sink}} {
-			if p.n > 0 {
-				places = append(places, p.name+" "+units.FormatCount(p.n))
-			}
-		}
-		if len(places) > 0 {
-			where = strings.Join(places, ", ")
-		}
-	}
 	t.line("")
 	t.line("lost        %s   %s", units.FormatCount(rx.Lost), units.FormatRatio(rx.LossRatio))
-	if where != "" {
-		t.line("            %s", where)
+	if loss != nil {
+		t.places(place{"path", loss.Path}, place{"receiving port", loss.RXNIC}, place{"this tool's ring", loss.Sink})
 	}
 	t.line("duplicates  %s   reordered %s   corrupt %s   other %s", units.FormatCount(rx.Duplicates),
 		units.FormatCount(rx.Reordered), units.FormatCount(rx.Corrupt), units.FormatCount(rx.OtherFrames))
@@ -167,6 +201,7 @@ func (t *text) losses(rx *RX, loss *Loss) {
 		n    uint64
 		what string
 	}{
+		{rx.TooOld, "of the reordered, too late to be told from duplicates"},
 		{rx.StaleFrames, "frames of another run"},
 		{rx.SocketDrops, "frames dropped by this tool's own ring, of any kind"},
 		{rx.Overflow, "frames of streams beyond --max-streams"},
@@ -174,6 +209,25 @@ func (t *text) losses(rx *RX, loss *Loss) {
 		if c.n > 0 {
 			t.line("            %s %s", units.FormatCount(c.n), c.what)
 		}
+	}
+}
+
+// place is where frames stayed.
+type place struct {
+	name string
+	n    uint64
+}
+
+// places writes those where any stayed.
+func (t *text) places(all ...place) {
+	var some []string
+	for _, p := range all {
+		if p.n > 0 {
+			some = append(some, p.name+" "+units.FormatCount(p.n))
+		}
+	}
+	if len(some) > 0 {
+		t.line("            %s", strings.Join(some, ", "))
 	}
 }
 
@@ -185,48 +239,41 @@ func (t *text) times(rx *RX) {
 	switch {
 	case l.Clock == "none" || l.Clock == "":
 		t.line("latency     not shown: the two ends' clocks are not known to agree")
-	case l.Count > 0:
-		t.line("latency     min %s   mean %s   p50 %s   p90 %s", ns(float64(*l.Min)), ns(*l.Mean), ns(float64(*l.P50)), ns(float64(*l.P90)))
-		t.line("            p99 %s   p99.9 %s   max %s   (clock: %s)", ns(float64(*l.P99)), ns(float64(*l.P999)), ns(float64(*l.Max)), l.Clock)
+	case l.Count == 0:
+		t.line("latency     no frame gave one   (clock: %s)", l.Clock)
+	default:
+		t.line("latency     min %s   mean %s   p50 %s   p90 %s", figure(l.Min), figure(l.Mean), figure(l.P50), figure(l.P90))
+		t.line("            p99 %s   p99.9 %s   max %s   (clock: %s)", figure(l.P99), figure(l.P999), figure(l.Max), l.Clock)
+	}
+	if l.Negative > 0 {
+		t.line("            %s frames are in no latency: their clock was set meanwhile", units.FormatCount(l.Negative))
 	}
 	if rx.Jitter.Count > 0 {
 		t.line("jitter      %s (RFC 3550)   mean %s   max %s", ns(rx.Jitter.RFC3550), ns(rx.Jitter.Mean), ns(float64(rx.Jitter.Max)))
 	}
 }
 
-func (t *text) queues(r *Result) {
-	for _, side := range []struct {
-		name   string
-		queues []Queue
-	}{{"send", txQueues(r.TX)}, {"receive", rxQueues(r.RX)}} {
-		if len(side.queues) < 2 {
-			continue
+func (t *text) queues(side string, queues []Queue) {
+	if len(queues) < 2 {
+		return
+	}
+	rows := [][]string{{side + " queue", "CPU", "frames", "rate", "dropped"}}
+	var drops uint64
+	for _, q := range queues {
+		cpu := "-"
+		if q.CPU != nil {
+			cpu = fmt.Sprint(*q.CPU)
 		}
-		t.line("")
-		rows := [][]string{{side.name + " queue", "CPU", "frames", "rate"}}
-		for _, q := range side.queues {
-			cpu := "-"
-			if q.CPU != nil {
-				cpu = fmt.Sprint(*q.CPU)
-			}
-			rows = append(rows, []string{fmt.Sprint(q.Queue), cpu, units.FormatCount(q.Frames), units.FormatPPS(q.PPS)})
+		rows = append(rows, []string{fmt.Sprint(q.Queue), cpu, units.FormatCount(q.Frames), units.FormatPPS(q.PPS), units.FormatCount(q.Drops)})
+		drops |= q.Drops
+	}
+	if drops == 0 {
+		for i := range rows {
+			rows[i] = rows[i][:4]
 		}
-		t.table(rows)
 	}
-}
-
-func txQueues(tx *TX) []Queue {
-	if tx == nil {
-		return nil
-	}
-	return tx.Queues
-}
-
-func rxQueues(rx *RX) []Queue {
-	if rx == nil {
-		return nil
-	}
-	return rx.Queues
+	t.line("")
+	t.table(rows)
 }
 
 func (t *text) streams(rx *RX) {
@@ -236,12 +283,8 @@ func (t *text) streams(rx *RX) {
 	t.line("")
 	rows := [][]string{{"stream", "run", "frames", "lost", "duplicates", "reordered", "p99"}}
 	for _, s := range rx.Streams[:min(len(rx.Streams), maxStreamLines)] {
-		p99 := "-"
-		if s.Latency.P99 != nil {
-			p99 = ns(float64(*s.Latency.P99))
-		}
-		rows = append(rows, []string{s.Name, fmt.Sprintf("%04x", s.RunID), units.FormatCount(s.Frames), units.FormatCount(s.Lost),
-			units.FormatCount(s.Duplicates), units.FormatCount(s.Reordered), p99})
+		rows = append(rows, []string{printable(s.Name), fmt.Sprintf("%04x", s.RunID), units.FormatCount(s.Frames), units.FormatCount(s.Lost),
+			units.FormatCount(s.Duplicates), units.FormatCount(s.Reordered), figure(s.Latency.P99)})
 	}
 	t.table(rows)
 	if n := len(rx.Streams) - maxStreamLines; n > 0 {
@@ -250,8 +293,12 @@ func (t *text) streams(rx *RX) {
 }
 
 func (t *text) tail(r *Result) {
-	if len(r.Warnings) > 0 || r.Interrupted {
+	failed := r.Error != "" && r.Error != r.Reason // the verdict has said it
+	if len(r.Warnings) > 0 || r.Interrupted || failed {
 		t.line("")
+	}
+	if failed {
+		t.line("error: %s", r.Error)
 	}
 	if r.Interrupted {
 		t.line("interrupted: this is what was measured until then")
@@ -261,32 +308,48 @@ func (t *text) tail(r *Result) {
 	}
 }
 
-func ns(v float64) string { return units.FormatDuration(time.Duration(v)) }
+// figure writes a time in ns, "-" where there is none.
+func figure[T int64 | float64](v *T) string {
+	if v == nil {
+		return "-"
+	}
+	return ns(float64(*v))
+}
 
-func seconds(s float64) string { return units.FormatDuration(time.Duration(s * 1e9)) }
+// ns writes a time in ns, "-" for what no clock gives.
+func ns(v float64) string {
+	if !(math.Abs(v) < math.MaxInt64) {
+		return "-"
+	}
+	return units.FormatDuration(time.Duration(v))
+}
 
 // LiveLine is an interval as one line of at most 79 columns, for a terminal.
+// elapsed is the time since the start of the run. What does not fit is left out
+// whole: a number cut short would be another number.
 func LiveLine(iv *Interval, elapsed time.Duration) string {
 	s := fmt.Sprintf("%6.1f s", elapsed.Seconds())
+	add := func(format string, a ...any) {
+		if field := "   " + fmt.Sprintf(format, a...); len(s)+len(field) < columns {
+			s += field
+		}
+	}
 	if iv.TX != nil {
-		s += "   sent " + units.FormatPPS(iv.TX.PPS)
+		add("sent %s", units.FormatPPS(iv.TX.PPS))
 		if iv.RX == nil {
-			s += "   " + units.FormatBps(iv.TX.L1Bps) + " L1"
+			add("%s L1", units.FormatBps(iv.TX.L1Bps))
 		}
 	}
 	if iv.RX != nil {
-		s += "   received " + units.FormatPPS(iv.RX.PPS)
+		add("received %s", units.FormatPPS(iv.RX.PPS))
 		if iv.TX == nil {
-			s += "   " + units.FormatBps(iv.RX.L1Bps) + " L1"
+			add("%s L1", units.FormatBps(iv.RX.L1Bps))
 		}
-		for _, c := range []struct {
-			n    uint64
-			what string
-		}{{iv.RX.SocketDrops, "dropped"}, {iv.RX.Duplicates, "dup"}, {iv.RX.Reordered, "reordered"}, {iv.RX.Corrupt, "corrupt"}} {
+		for _, c := range []place{{"dropped", iv.RX.SocketDrops}, {"corrupt", iv.RX.Corrupt}, {"dup", iv.RX.Duplicates}, {"reordered", iv.RX.Reordered}} {
 			if c.n > 0 {
-				s += "   " + c.what + " " + units.FormatCount(c.n)
+				add("%s %s", c.name, units.FormatCount(c.n))
 			}
 		}
 	}
-	return s[:min(len(s), columns-1)]
+	return s
 }
