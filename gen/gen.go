@@ -11,7 +11,6 @@ import (
 	"pktgen/internal/clock"
 	"pktgen/ring"
 	"pktgen/stats"
-	"pktgen/units"
 )
 
 // The most frames that one system call carries. Measured on a TPACKET_V2 ring,
@@ -30,7 +29,7 @@ type Config struct {
 	Enter    func() error                      // moves the calling thread into the interface's network namespace; may be nil
 	Open     func(worker int) (ring.TX, error) // called on the worker's thread
 	Template func(worker int) *frames.Template // of the worker's own stream
-	Rate     units.FrameRate                   // of all workers together; zero: as fast as it goes
+	Pattern  Pattern                           // when frames are due; zero: as fast as it goes
 	Count    uint64                            // frames of all workers together; 0: no limit
 	Duration time.Duration                     // 0: no limit
 	Batch    int                               // 0: DefaultBatch or FullBatch
@@ -76,7 +75,7 @@ type Result struct {
 func Open(cfg Config) (*Generator, error) {
 	if cfg.Batch == 0 {
 		cfg.Batch = DefaultBatch
-		if cfg.Rate.Num == 0 {
+		if cfg.Pattern.Unlimited() {
 			cfg.Batch = FullBatch
 		}
 	}
@@ -87,7 +86,7 @@ func Open(cfg Config) (*Generator, error) {
 		cfg: cfg, counts: stats.NewSet[stats.TxCounts](cfg.Workers),
 		start: make(chan struct{}), finish: make(chan struct{}),
 	}
-	total := framesWithin(cfg.Rate.Num, cfg.Rate.Den, int64(cfg.Duration))
+	total := cfg.Pattern.Frames(cfg.Duration)
 	if cfg.Count != 0 && (total == 0 || cfg.Count < total) {
 		total = cfg.Count
 	}

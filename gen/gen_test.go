@@ -99,7 +99,7 @@ func TestCountIsExact(t *testing.T) {
 		{5, 100, 64, 3, units.FrameRate{Num: 1000, Den: 1e9}, false},
 	} {
 		b := newBed(t, c.workers, c.slots)
-		b.cfg.Count, b.cfg.Rate, b.cfg.Batch, b.cfg.Refill = c.count, c.rate, c.batch, c.refill
+		b.cfg.Count, b.cfg.Pattern.Rate, b.cfg.Batch, b.cfg.Refill = c.count, c.rate, c.batch, c.refill
 		g, err := Open(b.cfg)
 		if err != nil {
 			t.Fatal(err)
@@ -143,7 +143,7 @@ func TestCountIsExact(t *testing.T) {
 // TestDurationSendsRateTimesTime: with a rate, a duration is a number of frames.
 func TestDurationSendsRateTimesTime(t *testing.T) {
 	b := newBed(t, 2, 1024)
-	b.cfg.Rate, b.cfg.Duration = units.FrameRate{Num: 20_000, Den: 1e9}, 200*time.Millisecond
+	b.cfg.Pattern.Rate, b.cfg.Duration = units.FrameRate{Num: 20_000, Den: 1e9}, 200*time.Millisecond
 	g, err := Open(b.cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -163,7 +163,7 @@ func TestDurationSendsRateTimesTime(t *testing.T) {
 func TestStop(t *testing.T) {
 	for _, rate := range []units.FrameRate{{}, {Num: 1, Den: 3600e9}, {Num: 1000, Den: 1e9}} {
 		b := newBed(t, 2, 64)
-		b.cfg.Rate = rate
+		b.cfg.Pattern.Rate = rate
 		g, err := Open(b.cfg)
 		if err != nil {
 			t.Fatal(err)

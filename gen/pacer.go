@@ -2,21 +2,21 @@ package gen
 
 import (
 	"math"
-	"math/bits"
+	"time"
 )
 
-// Pacer says how many frames are due. It is a pure function of the time since
-// the start and of the frames already sent: no token bucket that forgets, no
-// floating point, so that over any duration frames sent = rate x time.
+// Pacer says how many frames are due. It follows a schedule by the time since
+// the start and by the frames already sent: no token bucket that forgets, so
+// that over any duration frames sent = rate x time.
 //
-// The frames of a run are numbered k = 0, 1, ... over all its workers; frame k
-// is due k/rate after the start. Worker i of n takes those with k mod n = i,
-// so that n workers together keep the same even spacing as one.
+// The frames of a run are numbered k = 0, 1, ... over all its workers; worker i
+// of n takes those with k mod n = i, so that n workers together keep the same
+// spacing as one.
 //
 // Owned by the queue goroutine.
 type Pacer struct {
-	num, den uint64 // num frames every den ns; num 0: as fast as it goes
-	index    uint64 // this worker
+	schedule Schedule // nil: as fast as it goes
+	index    uint64   // this worker
 	workers  uint64
 	limit    uint64 // frames of this worker in all
 	startNs  int64
@@ -26,17 +26,24 @@ type Pacer struct {
 // noLimit is a limit that is never reached.
 const noLimit = math.MaxUint64
 
-// newPacer paces worker index of workers at num frames every den ns for the
-// whole run. total is the number of frames of the whole run, 0 = no limit.
-func newPacer(num, den uint64, index, workers int, total uint64) Pacer {
-	p := Pacer{num: num, den: den, index: uint64(index), workers: uint64(workers), limit: noLimit}
+// newPacer paces worker index of workers by a pattern for the whole run. total
+// is the number of frames of the whole run, 0 = no limit.
+func newPacer(pattern Pattern, index, workers int, total uint64) Pacer {
+	p := Pacer{index: uint64(index), workers: uint64(workers), limit: noLimit}
 	if total != 0 {
 		p.limit = p.share(total)
+	}
+	if pattern.Unlimited() {
+		return p
+	}
+	p.schedule = pattern.schedule(index, workers)
+	if pattern.Poisson {
+		p.index, p.workers = 0, 1 // the schedule is this worker's alone
 	}
 	return p
 }
 
-// Start sets the instant at which frame 0 is due.
+// Start sets the instant at which the schedule begins.
 func (p *Pacer) Start(nowNs int64) { p.startNs = nowNs }
 
 // Due says how many frames, up to max, are to be sent now; if none, when the
@@ -46,25 +53,21 @@ func (p *Pacer) Due(nowNs int64, max int) (n int, nextNs int64) {
 	if left == 0 {
 		return 0, math.MaxInt64
 	}
-	if p.num == 0 {
+	if p.schedule == nil {
 		return int(min(left, uint64(max))), 0
 	}
-	if nowNs < p.startNs {
-		return 0, p.dueAt(p.sent)
+	if due := p.dueBy(nowNs); due > p.sent {
+		return int(min(due-p.sent, left, uint64(max))), 0
 	}
-	due := p.share(p.dueBy(uint64(nowNs - p.startNs)))
-	if due <= p.sent {
-		return 0, p.dueAt(p.sent)
-	}
-	return int(min(due-p.sent, left, uint64(max))), 0
+	return 0, p.next()
 }
 
 // Behind is the number of frames that are due and not yet sent.
 func (p *Pacer) Behind(nowNs int64) uint64 {
-	if p.num == 0 || nowNs < p.startNs {
+	if p.schedule == nil {
 		return 0
 	}
-	due := min(p.share(p.dueBy(uint64(nowNs-p.startNs))), p.limit)
+	due := min(p.dueBy(nowNs), p.limit)
 	return due - min(due, p.sent)
 }
 
@@ -74,31 +77,24 @@ func (p *Pacer) Sent(n int) { p.sent += uint64(n) }
 // Done says that the limit is reached.
 func (p *Pacer) Done() bool { return p.sent == p.limit }
 
-// dueBy is the number of frames of the whole run that are due within
-// elapsedNs of the start: those with k*den/num <= elapsed.
-func (p *Pacer) dueBy(elapsedNs uint64) uint64 {
-	hi, lo := bits.Mul64(elapsedNs, p.num)
-	if hi >= p.den { // beyond 64 bits: centuries at the rates of any link
-		return noLimit - p.workers
+// dueBy is the number of this worker's frames that are due by now.
+func (p *Pacer) dueBy(nowNs int64) uint64 {
+	if nowNs < p.startNs {
+		return 0
 	}
-	q, _ := bits.Div64(hi, lo, p.den)
-	return min(q, noLimit-p.workers-1) + 1
+	return p.share(p.schedule.Due(uint64(nowNs - p.startNs)))
 }
 
-// dueAt is the instant, rounded up to a ns, at which this worker's frame j is due.
-func (p *Pacer) dueAt(j uint64) int64 {
-	k := j*p.workers + p.index
-	hi, lo := bits.Mul64(k, p.den)
-	lo, carry := bits.Add64(lo, p.num-1, 0)
-	hi += carry
-	if hi >= p.num {
+// next is the instant at which this worker's next frame is due.
+func (p *Pacer) next() int64 {
+	if p.sent > never/p.workers {
 		return math.MaxInt64
 	}
-	q, _ := bits.Div64(hi, lo, p.num)
-	if q > uint64(math.MaxInt64-p.startNs) {
+	at := p.schedule.At(p.sent*p.workers + p.index)
+	if at > uint64(math.MaxInt64-p.startNs) {
 		return math.MaxInt64
 	}
-	return p.startNs + int64(q)
+	return p.startNs + int64(at)
 }
 
 // share is how many of the first total frames of the run are this worker's.
@@ -109,18 +105,16 @@ func (p *Pacer) share(total uint64) uint64 {
 	return (total - p.index + p.workers - 1) / p.workers
 }
 
-// framesWithin is the number of frames due in a run of duration ns, its end
-// excluded: ceil(duration * num / den); 0 stands for no limit.
-func framesWithin(num, den uint64, durationNs int64) uint64 {
-	if num == 0 || durationNs <= 0 {
+// Frames is the number of frames that the pattern has due in a run of a
+// duration, its end excluded; 0 stands for no limit: where there is none, and
+// for random times, which no number tells beforehand.
+func (p Pattern) Frames(duration time.Duration) uint64 {
+	if p.Unlimited() || p.Poisson || duration <= 0 {
 		return 0
 	}
-	hi, lo := bits.Mul64(uint64(durationNs), num)
-	lo, carry := bits.Add64(lo, den-1, 0)
-	hi += carry
-	if hi >= den {
+	n := p.schedule(0, 1).Due(uint64(duration) - 1)
+	if n >= never {
 		return 0
 	}
-	q, _ := bits.Div64(hi, lo, den)
-	return q
+	return n
 }

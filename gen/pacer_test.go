@@ -4,6 +4,7 @@ import (
 	"math"
 	"math/big"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -31,7 +32,7 @@ func TestPacerAgainstTwin(t *testing.T) {
 		index := rapid.IntRange(0, workers-1).Draw(t, "index")
 		elapsed := rapid.Uint64Range(0, 24*3600*1e9).Draw(t, "elapsed")
 		const start = 12345
-		p := newPacer(num, den, index, workers, 0)
+		p := newPacer(Pattern{Rate: units.FrameRate{Num: num, Den: den}}, index, workers, 0)
 		p.Start(start)
 		want := twinDue(num, den, index, workers, elapsed)
 		got := p.Behind(start + int64(elapsed))
@@ -74,11 +75,11 @@ func TestPacerHasNoDrift(t *testing.T) {
 			t.Fatal(err)
 		}
 		const hour = 3600 * 1_000_000_000
-		total := framesWithin(f.Num, f.Den, hour)
+		total := Pattern{Rate: f}.Frames(hour)
 		var sent uint64
 		const workers = 3
 		for i := range workers {
-			p := newPacer(f.Num, f.Den, i, workers, total)
+			p := newPacer(Pattern{Rate: f}, i, workers, total)
 			p.Start(0)
 			for now := int64(0); now < hour; now += 977_777_777 { // the clock is read now and then
 				n, _ := p.Due(now, math.MaxInt)
@@ -105,7 +106,7 @@ func TestShares(t *testing.T) {
 		workers := rapid.IntRange(1, 64).Draw(t, "workers")
 		var sum uint64
 		for i := range workers {
-			p := newPacer(0, 0, i, workers, total)
+			p := newPacer(Pattern{}, i, workers, total)
 			sum += p.limit
 		}
 		if sum != total {
@@ -114,10 +115,10 @@ func TestShares(t *testing.T) {
 	})
 }
 
-func TestFramesWithin(t *testing.T) {
+func TestFrames(t *testing.T) {
 	for _, c := range []struct {
 		num, den uint64
-		ns       int64
+		ns       time.Duration
 		want     uint64
 	}{
 		{100_000, 1e9, 5e9, 500_000},
@@ -128,7 +129,7 @@ func TestFramesWithin(t *testing.T) {
 		{0, 0, 1e9, 0}, // no limit
 		{1e9, 1, math.MaxInt64, 0},
 	} {
-		if got := framesWithin(c.num, c.den, c.ns); got != c.want {
+		if got := (Pattern{Rate: units.FrameRate{Num: c.num, Den: c.den}}).Frames(c.ns); got != c.want {
 			t.Errorf("%d/%d for %d ns: %d frames, want %d", c.num, c.den, c.ns, got, c.want)
 		}
 	}
@@ -136,7 +137,7 @@ func TestFramesWithin(t *testing.T) {
 
 // TestPacerUnlimited: without a rate all that is left is due.
 func TestPacerUnlimited(t *testing.T) {
-	p := newPacer(0, 0, 0, 1, 100)
+	p := newPacer(Pattern{}, 0, 1, 100)
 	p.Start(1000)
 	for want := 100; want > 0; want -= 64 {
 		n, _ := p.Due(0, 64)
@@ -151,7 +152,7 @@ func TestPacerUnlimited(t *testing.T) {
 }
 
 func BenchmarkPacerDue(b *testing.B) {
-	p := newPacer(1_000_000, 1e9, 0, 1, 0)
+	p := newPacer(Pattern{Rate: units.FrameRate{Num: 1_000_000, Den: 1e9}}, 0, 1, 0)
 	for i := 0; b.Loop(); i++ {
 		n, _ := p.Due(int64(i)*1000, 64)
 		p.Sent(n)

@@ -70,7 +70,7 @@ type worker struct {
 func newWorker(g *Generator, index int, total uint64) *worker {
 	w := &worker{
 		g: g, index: index, cpu: -1,
-		pacer: newPacer(g.cfg.Rate.Num, g.cfg.Rate.Den, index, g.cfg.Workers, total),
+		pacer: newPacer(g.cfg.Pattern, index, g.cfg.Workers, total),
 		shard: g.counts.Shard(index),
 	}
 	if g.cfg.CPUs != nil {
@@ -136,7 +136,7 @@ func (w *worker) loop() error {
 	endNs := int64(math.MaxInt64)
 	if d := int64(w.g.cfg.Duration); d > 0 {
 		endNs = now + d
-		if w.g.cfg.Rate.Num != 0 {
+		if w.pacer.limit != noLimit && !w.g.cfg.Pattern.Unlimited() {
 			endNs += min(graceNs, d/10)
 		}
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -19,7 +20,13 @@ import (
 // traffic is what to send: every effective setting of the frames and the load.
 type traffic struct {
 	size             units.FrameSize // 0: the least that fits
-	rate             units.Rate
+	rate             units.Rate // at first, where it ramps
+	rampTo           units.Rate
+	ramp             time.Duration
+	burst            uint64
+	on, off          time.Duration
+	poisson          bool
+	seed             uint64
 	count            uint64
 	duration         time.Duration
 	queues           int
@@ -52,6 +59,11 @@ func frameFlags() []cli.Flag {
 	return env(
 		&cli.StringFlag{Name: "size", Aliases: []string{"s"}, Usage: "frame `SIZE` in octets, destination MAC through FCS", DefaultText: "the least that fits: 64, IPv6 84"},
 		&cli.StringFlag{Name: "rate", Aliases: []string{"r"}, Value: "max", Usage: "`RATE` of all queues together: max, 1500, 250kpps, 10%, 3Gbps (L2), 10GbpsL1"},
+		&cli.Uint64Flag{Name: "burst", Usage: "send `N` frames back to back, then pause: at the same rate"},
+		&cli.StringFlag{Name: "ramp", Usage: "instead of --rate, `FROM:TO:TIME`, such as 100kpps:1Mpps:10s; then it stays"},
+		&cli.StringFlag{Name: "on-off", Usage: "send for one time, then not for another, `ON:OFF`, such as 100ms:900ms"},
+		&cli.BoolFlag{Name: "poisson", Usage: "random gaps, exponentially distributed, at --rate on average"},
+		&cli.Uint64Flag{Name: "seed", Value: 1, Usage: "`N` that random gaps follow from: the same gives the same"},
 		&cli.Uint64Flag{Name: "count", Aliases: []string{"n"}, Usage: "end after `N` frames of all queues together; 0: no limit"},
 		&cli.StringFlag{Name: "src", Usage: "source IP `ADDRESS`", DefaultText: "the interface's, else 198.18.0.1 or 2001:2::1"},
 		&cli.StringFlag{Name: "dst", Aliases: []string{"d"}, Usage: "destination IP `ADDRESS`", DefaultText: "198.18.0.2 or 2001:2::2"},
@@ -170,11 +182,55 @@ func parseTraffic(c *cli.Context) (*traffic, error) {
 		tos:          uint8(p.number("tos", int64(c.Uint("tos")), 0, 255)),
 		zeroChecksum: c.Bool("udp-checksum-zero"),
 		stamp:        !c.Bool("no-stamp"),
+		burst:        c.Uint64("burst"),
+		poisson:      c.Bool("poisson"),
+		seed:         c.Uint64("seed"),
 	}
+	p.pattern(t)
 	if p.err != nil {
 		return nil, p.err
 	}
 	return t, t.family()
+}
+
+// pattern reads how frames are spread over time.
+func (p *parser) pattern(t *traffic) {
+	if text := p.c.String("ramp"); text != "" {
+		parts := strings.Split(text, ":")
+		if len(parts) != 3 {
+			p.fail("ramp", "want FROM:TO:TIME, such as 100kpps:1Mpps:10s")
+			return
+		}
+		if p.c.IsSet("rate") {
+			p.fail("ramp", "it says the rate; leave --rate out")
+		}
+		var errs [3]error
+		t.rate, errs[0] = units.ParseRate(parts[0])
+		t.rampTo, errs[1] = units.ParseRate(parts[1])
+		t.ramp, errs[2] = time.ParseDuration(parts[2])
+		if err := errors.Join(errs[:]...); err != nil {
+			p.failed("ramp", err)
+		} else if t.ramp <= 0 || t.rate.IsMax() || t.rampTo.IsMax() {
+			p.fail("ramp", "want two rates that are not max, and a time above 0")
+		}
+	}
+	if text := p.c.String("on-off"); text != "" {
+		on, off, ok := strings.Cut(text, ":")
+		var errs [2]error
+		t.on, errs[0] = time.ParseDuration(on)
+		t.off, errs[1] = time.ParseDuration(off)
+		if !ok || errors.Join(errs[:]...) != nil || t.on <= 0 || t.off <= 0 {
+			p.fail("on-off", "want two times above 0, such as 100ms:900ms")
+		}
+	}
+	for name, set := range map[string]bool{"burst": t.burst > 1, "on-off": t.off > 0, "poisson": t.poisson} {
+		if set && t.rate.IsMax() && p.err == nil {
+			p.err = usagef("--%s: it needs a --rate that is not max", name)
+		}
+	}
+	if t.poisson && (t.burst > 1 || t.off > 0 || t.ramp > 0) && p.err == nil {
+		p.err = usagef("--poisson: random gaps go with --rate alone")
+	}
 }
 
 // family settles IPv4 or IPv6, and holds the addresses to it.

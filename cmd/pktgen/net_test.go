@@ -179,9 +179,16 @@ func TestSignals(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(c.sig, c.args), func(t *testing.T) {
 			before := len(namespaces(t))
-			p := start(t, append(strings.Fields(c.args), "--json-stream=false")...)
-			eventually(t, "the lab stands", func() bool { return len(namespaces(t)) >= before+2 })
-			time.Sleep(700 * time.Millisecond) // well into the run
+			p := start(t, strings.Fields(c.args)...)
+			// The test binary's namespaces are its own, and this is its only lab.
+			eventually(t, "the run has begun", func() bool {
+				for _, name := range namespaces(t) {
+					if strings.HasSuffix(name, "-rx") {
+						return arrived(netdev.Ref{Netns: filepath.Base(name), Name: "eth32"}) > 0
+					}
+				}
+				return false
+			})
 			_ = p.cmd.Process.Signal(c.sig)
 			if code := p.wait(2 * time.Second); code != c.code {
 				t.Errorf("exit code %d, want %d", code, c.code)
@@ -275,8 +282,7 @@ func TestLinkLost(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			tx, rx := testnet.Wire(t, lab.Options{})
 			p := start(t, "run", "--tx", tx.String(), "--rx", rx.String(), "--rate", c.rate, "--duration", "60s", "--json")
-			eventually(t, "the run has begun", func() bool { return received(t, rx) > 0 })
-			time.Sleep(700 * time.Millisecond) // well into the run
+			eventually(t, "the run has begun", func() bool { return arrived(rx) > 0 })
 			ref, args := c.end(tx, rx)
 			ip(t, ref, args...)
 			if code := p.wait(5 * time.Second); code != 1 {
@@ -364,6 +370,21 @@ func TestSafety(t *testing.T) {
 	}
 	mustRun(t, "tx", "--iface", tx.String(), "--count", "1", "--dst", "192.0.2.7", "--dst-mac", "02:00:00:00:00:07", "--json")
 	mustRun(t, "tx", "--iface", tx.String(), "--count", "1", "--dst", "203.0.113.7", "--dst-mac", "02:00:00:00:00:07", "--force", "--json")
+}
+
+// arrived is the number of test frames that a port has received: the kernel
+// counts an ARP request before them.
+func arrived(r netdev.Ref) uint64 {
+	p, err := netdev.Open(r)
+	if err != nil {
+		return 0
+	}
+	defer p.Close()
+	c, err := p.Counters()
+	if err != nil || c.RxPackets == 0 {
+		return 0
+	}
+	return c.RxPackets - 1
 }
 
 func received(t *testing.T, r netdev.Ref) uint64 {

@@ -321,10 +321,10 @@ func (s *session) fill(ctx context.Context) error {
 	}
 	s.lastInterval()
 	s.sums()
-	s.judge()
 	var stop interrupted
-	if errors.As(context.Cause(ctx), &stop) {
-		r.Interrupted = true
+	r.Interrupted = errors.As(context.Cause(ctx), &stop)
+	s.judge()
+	if r.Interrupted {
 		return stop
 	}
 	return s.missed()
@@ -502,6 +502,13 @@ func (s *session) judge() {
 		}
 	}
 	tx, rx, loss := r.TX, r.RX, r.Loss
+	var asked uint64
+	for _, e := range s.tx {
+		asked += e.asked()
+	}
+	if tx != nil && !r.Interrupted && float64(tx.Offered) < float64(asked)*(1-rateTolerance) {
+		say(verdictGenerator, "%d frames were asked for, %d sent in time", asked, tx.Offered)
+	}
 	if tx != nil && tx.Frames > 1 {
 		if tx.RequestedPPS != nil && tx.PPS < *tx.RequestedPPS*(1-rateTolerance) {
 			say(verdictGenerator, "%.0f frames/s were asked for, %.0f sent", *tx.RequestedPPS, tx.PPS)

@@ -26,7 +26,7 @@ type txEnd struct {
 	info   netdev.Info
 	port   *netdev.Port
 	spec   frames.Spec
-	rate   units.FrameRate
+	load   gen.Pattern
 	cpus   []int
 	gen    *gen.Generator
 	before netdev.Counters
@@ -78,8 +78,8 @@ func newTXEnd(ctx context.Context, ref netdev.Ref, t *traffic, runID, firstStrea
 	if err := e.fits(); err != nil {
 		return nil, err
 	}
-	if e.rate, err = t.rate.PPS(e.spec.Size, info.SpeedBps); err != nil {
-		return nil, fmt.Errorf("--rate: %w", err)
+	if err := e.pattern(); err != nil {
+		return nil, err
 	}
 	if err := e.destination(ctx); err != nil {
 		return nil, err
@@ -88,6 +88,28 @@ func newTXEnd(ctx context.Context, ref netdev.Ref, t *traffic, runID, firstStrea
 		return nil, err
 	}
 	return e, nil
+}
+
+// pattern settles when frames are due, which needs their size and the link.
+func (e *txEnd) pattern() (err error) {
+	t := e.t
+	e.load = gen.Pattern{Burst: t.burst, Ramp: t.ramp, On: t.on, Off: t.off, Poisson: t.poisson, Seed: t.seed}
+	if e.load.Rate, err = t.rate.PPS(e.spec.Size, e.info.SpeedBps); err != nil {
+		return fmt.Errorf("%v: --rate %v: %w", e.info.Ref, t.rate, err)
+	}
+	if e.load.RampTo, err = t.rampTo.PPS(e.spec.Size, e.info.SpeedBps); err != nil {
+		return fmt.Errorf("%v: --ramp: %w", e.info.Ref, err)
+	}
+	return nil
+}
+
+// asked is the number of frames that the whole run was to send; 0: not known.
+func (e *txEnd) asked() uint64 {
+	n := e.load.Frames(e.t.duration)
+	if c := e.t.count; c != 0 && (n == 0 || c < n) {
+		n = c
+	}
+	return n
 }
 
 // safety keeps test traffic off the interface that the host lives by.
@@ -269,7 +291,7 @@ func (e *txEnd) open() error {
 			})
 		},
 		Template: func(worker int) *frames.Template { return templates[worker] },
-		Rate:     e.rate, Count: e.t.count, Duration: e.t.duration, Batch: e.t.batch, Refill: e.t.refill,
+		Pattern:  e.load, Count: e.t.count, Duration: e.t.duration, Batch: e.t.batch, Refill: e.t.refill,
 	})
 	if err != nil {
 		return err
@@ -390,8 +412,7 @@ func (e *txEnd) report(received uint64) (*report.TX, report.Loss) {
 		loss.TXNIC = min(tx.Unsent, tx.Port.TxErrors)
 	}
 	loss.Generator = tx.Unsent - loss.TXNIC
-	if !e.t.rate.IsMax() {
-		pps := e.rate.PerSecond()
+	if pps := e.load.Mean(e.t.duration); pps > 0 {
 		tx.RequestedPPS = &pps
 	}
 	if e.info.SpeedBps > 0 {
