@@ -139,7 +139,11 @@ func (o onOff) At(k uint64) uint64 {
 	if active == never {
 		return never
 	}
-	return active/o.on*(o.on+o.off) + active%o.on
+	hi, lo := bits.Mul64(active/o.on, o.on+o.off)
+	if hi != 0 || lo >= never {
+		return never
+	}
+	return lo + active%o.on
 }
 
 // ramp: the rate goes from one to another in a straight line, and stays there.

@@ -229,6 +229,10 @@ func TestContract(t *testing.T) {
 // TestLine: a line of --json-stream is one line, and says what it is.
 func TestLine(t *testing.T) {
 	var b bytes.Buffer
+	if err := WriteLine(&b, "result", &Result{}); err != nil || !strings.Contains(b.String(), `"warnings":[]`) || !strings.Contains(b.String(), `"intervals":[]`) {
+		t.Errorf("%v: lists that are null: %s", err, b.String())
+	}
+	b.Reset()
 	if err := WriteLine(&b, "result", full()); err != nil {
 		t.Fatal(err)
 	}

@@ -226,14 +226,21 @@ type IntervalRX struct {
 	SocketDrops uint64 `json:"socket_drops"`
 }
 
+// MarshalJSON writes empty lists where there are none.
+func (r *Result) MarshalJSON() ([]byte, error) {
+	type plain Result
+	p := plain(*r)
+	if p.Warnings == nil {
+		p.Warnings = []string{}
+	}
+	if p.Intervals == nil {
+		p.Intervals = []Interval{}
+	}
+	return json.Marshal(p)
+}
+
 // WriteJSON writes the document, one JSON object, indented.
 func WriteJSON(w io.Writer, r *Result) error {
-	if r.Warnings == nil {
-		r.Warnings = []string{}
-	}
-	if r.Intervals == nil {
-		r.Intervals = []Interval{}
-	}
 	b, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
 		return err

@@ -20,7 +20,7 @@ import (
 // traffic is what to send: every effective setting of the frames and the load.
 type traffic struct {
 	size             units.FrameSize // 0: the least that fits
-	rate             units.Rate // at first, where it ramps
+	rate             units.Rate      // at first, where it ramps
 	rampTo           units.Rate
 	ramp             time.Duration
 	burst            uint64
