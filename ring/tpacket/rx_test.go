@@ -400,7 +400,7 @@ func TestPoll(t *testing.T) {
 	if b, err := rx.Next(0); b != nil || err != ring.ErrTimeout {
 		t.Errorf("an empty ring: %v, %v", b, err)
 	}
-	// A descriptor that is not open: POLLNVAL. What has arrived is still read.
+	// A descriptor with an error. What has arrived is still read.
 	var pipe [2]int
 	if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC); err != nil {
 		t.Fatal(err)
@@ -413,6 +413,9 @@ func TestPoll(t *testing.T) {
 	}
 	k.Receive(ring.Frame{Data: make([]byte, 60), WireLen: 60})
 	k.Retire()
+	if err := rx.wait(0); err != nil { // as when it arrived during the wait
+		t.Errorf("a frame that has arrived: %v", err)
+	}
 	if b, err := rx.Next(0); err != nil || b.Len() != 1 {
 		t.Errorf("a frame that has arrived: %v", err)
 	}
