@@ -65,6 +65,8 @@ type Result struct {
 	Unsent      uint64 // of these, still in the ring when it was closed
 	Bytes       uint64 // octets of the frames sent, FCS included
 	Busy        uint64 // times the device took no more for a while
+	Late        uint64 // times a paced worker was more than a millisecond late
+	LateMaxNs   int64  // and by how much at most
 	FirstNs     int64  // first frame handed over, monotonic
 	LastNs      int64  // last frame handed over, monotonic
 	Err         error  // what ended the worker early

@@ -269,6 +269,33 @@ func TestFaults(t *testing.T) {
 	})
 }
 
+// TestLate: a device that takes nothing for a while makes a paced sender late,
+// which is counted, and caught up with: rate x time is sent all the same.
+func TestLate(t *testing.T) {
+	b := newBed(t, 1, 1024)
+	b.cfg.Pattern.Rate, b.cfg.Duration = units.FrameRate{Num: 10_000, Den: 1e9}, 300*time.Millisecond
+	var n atomic.Int64
+	b.txs[0].Fault = func() error {
+		if n.Add(1) == 100 {
+			time.Sleep(20 * time.Millisecond)
+		}
+		return nil
+	}
+	g, err := Open(b.cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.Start()
+	r := g.Wait()[0]
+	g.Close(0)
+	if r.Late == 0 || r.LateMaxNs < 20_000_000 {
+		t.Errorf("late %d times, at most %v", r.Late, time.Duration(r.LateMaxNs))
+	}
+	if r.Sent != 3000 {
+		t.Errorf("%d sent, want 3000", r.Sent)
+	}
+}
+
 // TestRefillIsTheSame: copying the whole frame sends the same octets as editing
 // what differs.
 func TestRefillIsTheSame(t *testing.T) {

@@ -33,6 +33,9 @@ const (
 	// of a run that was told to end.
 	drainNs   = 2_000_000_000
 	stoppedNs = 300_000_000
+	// lateNs: sending that is later than this is an event to report. A batch of
+	// 256 frames takes 0.2 ms.
+	lateNs = 1_000_000
 	// graceNs is how long after its duration a paced run may catch up with what
 	// was due within it: a thread that did not run for a moment is no reason to
 	// send less than rate x time.
@@ -150,6 +153,7 @@ func (w *worker) loop() error {
 				return nil
 			}
 			now = w.idle(next)
+			w.noteLate(now - next)
 			continue
 		}
 		slots := w.tx.Reserve(n)
@@ -163,11 +167,23 @@ func (w *worker) loop() error {
 		if err := w.send(slots); err != nil {
 			return err
 		}
+		before := now
 		now = clock.Mono()
+		w.noteLate(now - before)
 		w.result.LastNs = now
 		w.publish()
 	}
 	return nil
+}
+
+// noteLate counts what a paced worker did late: it was woken after its time, or
+// a batch took longer than any takes, because the thread did not run or the
+// device took nothing. What was due meanwhile is caught up in batches.
+func (w *worker) noteLate(byNs int64) {
+	if byNs > lateNs && w.pacer.schedule != nil && !w.g.stop.Load() {
+		w.result.Late++
+		w.result.LateMaxNs = max(w.result.LateMaxNs, byNs)
+	}
 }
 
 // send stamps and sends one batch.

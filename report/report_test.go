@@ -56,6 +56,7 @@ func full() *Result {
 func results() map[string]*Result {
 	lossy := full()
 	lossy.TX.Unsent, lossy.TX.Offered, lossy.TX.Errors = 10, 1_000_010, 3
+	lossy.TX.LateEvents, lossy.TX.LateMaxNs = 3, 5_200_000
 	lossy.RX.Rates = MakeRates(998_800, 998_800*64, 10)
 	lossy.RX.Lost, lossy.RX.LossRatio, lossy.RX.Duplicates, lossy.RX.Reordered, lossy.RX.Corrupt = 1_205, 0.001205, 5, 17, 2
 	lossy.RX.OtherFrames, lossy.RX.StaleFrames, lossy.RX.SocketDrops, lossy.RX.Overflow = 12, 3, 1_000, 4

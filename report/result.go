@@ -88,6 +88,8 @@ type TX struct {
 	Unsent          uint64    `json:"unsent"`            // of these, not sent by the port
 	Errors          uint64    `json:"errors"`            // of these, refused by the kernel for their form
 	Busy            uint64    `json:"busy"`              // times the device took no more for a while
+	LateEvents      uint64    `json:"late_events"`       // times a paced sender was more than a millisecond late; it caught up
+	LateMaxNs       int64     `json:"late_max_ns"`       // and by how much at most
 	Queues          []Queue   `json:"queues"`
 	Port            *Counters `json:"port,omitempty"` // the interface's own counters over the run
 	DstMAC          string    `json:"dst_mac,omitempty"`

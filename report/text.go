@@ -177,6 +177,9 @@ func (t *text) rates(tx *TX, rx *RX, loss *Loss) {
 			t.places(place{"this host", loss.Generator}, place{"errors of the port", loss.TXNIC})
 		}
 	}
+	if tx != nil && tx.LateEvents > 0 {
+		t.line("late        %s times by more than 1 ms, at most %s, and caught up", units.FormatCount(tx.LateEvents), ns(float64(tx.LateMaxNs)))
+	}
 	if tx != nil && tx.Errors > 0 {
 		t.line("refused     %s frames by the kernel, for their form", units.FormatCount(tx.Errors))
 	}

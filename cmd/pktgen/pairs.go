@@ -15,6 +15,8 @@ func sumPairs(pairs []report.Pair) (*report.TX, *report.RX, *report.Loss) {
 		tx.Unsent += p.TX.Unsent
 		tx.Errors += p.TX.Errors
 		tx.Busy += p.TX.Busy
+		tx.LateEvents += p.TX.LateEvents
+		tx.LateMaxNs = max(tx.LateMaxNs, p.TX.LateMaxNs)
 		if p.TX.RequestedPPS == nil {
 			paced = false
 		} else {

@@ -398,6 +398,8 @@ func (e *txEnd) report(received uint64) (*report.TX, report.Loss) {
 		tx.Offered += r.Offered
 		tx.Errors += r.Rejected
 		tx.Busy += r.Busy
+		tx.LateEvents += r.Late
+		tx.LateMaxNs = max(tx.LateMaxNs, r.LateMaxNs)
 	}
 	if e.counted() {
 		tx.Port = counters(e.before, e.after)
