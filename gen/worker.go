@@ -140,7 +140,7 @@ func (w *worker) loop() error {
 	if d := int64(w.g.cfg.Duration); d > 0 {
 		endNs = now + d
 		if w.pacer.limit != noLimit && !w.g.cfg.Pattern.Unlimited() {
-			endNs += min(graceNs, d/10)
+			endNs += min(graceNs, d)
 		}
 	}
 	for !w.g.stop.Load() {
