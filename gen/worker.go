@@ -25,6 +25,9 @@ const (
 	// busyWait is the pause after the device took no more: a NIC's ring of 512
 	// drains in some 30 us at 10 Gbit/s.
 	busyWait = 10 * time.Microsecond
+	// busyTries: a device that is busy for longer than so many waits is not
+	// draining a full ring; it is asked less often.
+	busyTries = 200
 	// fullWait bounds the wait for a free slot, so that the stop flag is seen.
 	fullWait = time.Millisecond
 	// stallNs: a device that takes no frame for so long has failed.
@@ -192,6 +195,7 @@ func (w *worker) send(slots [][]byte) error {
 	if w.seq == 0 {
 		w.result.FirstNs = mono
 	}
+	w.result.LastNs = mono // until the batch has been taken
 	if w.g.cfg.Refill {
 		for _, s := range slots {
 			copy(s, w.proto)
@@ -208,12 +212,16 @@ func (w *worker) send(slots [][]byte) error {
 
 // kick has the kernel take all that is committed, waiting out a busy device.
 func (w *worker) kick() error {
-	for {
+	for tries := 0; ; tries++ {
 		err := w.tx.Kick()
 		if err == nil || !errors.Is(err, ring.ErrBusy) {
 			return err
 		}
-		if err := w.tx.Wait(busyWait); err != nil {
+		wait := busyWait
+		if tries > busyTries {
+			wait = fullWait
+		}
+		if err := w.tx.Wait(wait); err != nil {
 			return err
 		}
 		if err := w.checkStall(); err != nil || w.g.stop.Load() {

@@ -13,7 +13,7 @@
 // What is counted as what:
 //
 //	our stamp                  frames, and by sequence number unique, duplicates, reordered
-//	  wrong bytes (checksums)  corrupt too; in frames only if its sequence number can be believed
+//	  wrong bytes (checksums)  corrupt; in frames too if the frames around it leave a gap for its number
 //	  of another run or pair   stale
 //	closing frame              closing
 //	the kernel pktgen's header frames, a stream of its own

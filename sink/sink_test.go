@@ -168,6 +168,29 @@ func TestCorruptStamp(t *testing.T) {
 	}
 }
 
+// TestDamagedNumber: one bit of a frame's number, any of them, changes one frame
+// and nothing else.
+func TestDamagedNumber(t *testing.T) {
+	for bit := range 32 {
+		for _, at := range []uint64{0, 50, 99} {
+			b := newBed(t, 1, 1<<20, nil)
+			b.sink.Start()
+			for i := uint64(0); i < 100; i++ {
+				f := b.frame(0, i, 1)
+				if i == at {
+					f[42+6+bit/8] ^= 1 << (bit % 8)
+				}
+				b.wire.Inject(0, f)
+			}
+			b.wire.Inject(0, b.closing(0, 100))
+			s := b.end().Streams[0]
+			if s.Frames != 99 || s.Lost() != 1 || s.Corrupt > 1 || s.Reordered != 0 || s.Duplicates != 0 {
+				t.Errorf("bit %d of frame %d: frames %d, lost %d, corrupt %d, reordered %d, duplicates %d", bit, at, s.Frames, s.Lost(), s.Corrupt, s.Reordered, s.Duplicates)
+			}
+		}
+	}
+}
+
 // TestRuns: with streams of its own, all others are stale; without, each is apart.
 func TestRuns(t *testing.T) {
 	for _, own := range []*Own{{RunID: runID, First: 2, Count: 3}, nil} {

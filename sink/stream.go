@@ -35,6 +35,54 @@ type Stream struct {
 	Expected   uint64 // the count in it
 	Latency    *stats.Latency
 	Jitter     stats.Jitter
+
+	doubtful  [maxDoubtful]doubt // corrupt frames whose number is not confirmed yet
+	doubtfuls int
+}
+
+// doubt is a corrupt frame: its number may be among what is wrong.
+type doubt struct {
+	seq        uint32
+	size       units.FrameSize
+	receivedNs int64
+}
+
+// maxDoubtful bounds the corrupt frames in a row that can still be confirmed.
+const maxDoubtful = 16
+
+// doubt keeps a corrupt frame until the next right one shows whether its number
+// was missing just then. One too many in a row is not believed.
+func (s *Stream) doubt(seq uint32, size units.FrameSize, receivedNs int64) {
+	if s.doubtfuls < maxDoubtful {
+		s.doubtful[s.doubtfuls] = doubt{seq, size, receivedNs}
+		s.doubtfuls++
+	}
+}
+
+// settle counts the corrupt frames whose numbers are in the gap from..to-1, which
+// the frames around them have left: they are those that were sent there. The
+// others stay corrupt alone, and what was sent in their place is lost.
+func (s *Stream) settle(from, to uint64, c *stats.RxCounts) {
+	n := s.doubtfuls
+	s.doubtfuls = 0
+	for _, d := range s.doubtful[:n] {
+		seq := from + uint64(d.seq-uint32(from))
+		if seq >= to {
+			continue
+		}
+		if v, _ := s.window.Observe(d.seq); v == stats.Duplicate || v == stats.TooOld {
+			continue
+		}
+		s.Frames++
+		s.Bytes += uint64(d.size)
+		c.Frames++
+		c.Bytes += uint64(d.size)
+		c.Unique++
+		if s.Frames == 1 {
+			s.FirstNs = d.receivedNs
+		}
+		s.LastNs = max(s.LastNs, d.receivedNs)
+	}
 }
 
 // Unique is the number of different frames received.
@@ -75,7 +123,11 @@ func (s *Stream) observe(size units.FrameSize, receivedNs int64, stamp *frames.S
 		s.FirstNs = receivedNs
 	}
 	s.LastNs = receivedNs
+	next := s.window.Next()
 	verdict, _ := s.window.Observe(stamp.Seq)
+	if s.doubtfuls > 0 && s.Frames > 1 {
+		s.settle(next, s.window.Next(), c)
+	}
 	switch verdict {
 	case stats.Duplicate:
 		s.Duplicates++

@@ -194,12 +194,11 @@ func (w *worker) test(f *ring.Frame) {
 	if corrupt {
 		w.counts.Corrupt++
 		st.Corrupt++
-		if st.window.Ahead(stamp.Seq) > stats.WindowSize {
-			return // its sequence number is among what is wrong
-		}
+		st.doubt(stamp.Seq, units.FromSocket(f.WireLen), f.TimeNs)
+		return
 	}
 	st.observe(units.FromSocket(f.WireLen), f.TimeNs, stamp, &w.counts)
-	if !corrupt && stamp.TimeNs != 0 {
+	if stamp.TimeNs != 0 {
 		st.time(f.TimeNs, stamp)
 	}
 }
@@ -223,6 +222,9 @@ func (w *worker) closing(f *ring.Frame) {
 	w.counts.Closing++
 	if !st.Closed {
 		st.Closed, st.Expected = true, stamp.Count
+		if st.doubtfuls > 0 { // the last frames of the stream
+			st.settle(st.window.Next(), stamp.Count, &w.counts)
+		}
 		w.closed.Add(1)
 	}
 }

@@ -61,6 +61,9 @@ func ParseRate(text string) (Rate, error) {
 	fail := func(why string) (Rate, error) {
 		return Rate{}, fmt.Errorf("rate %q: %s; %s", text, why, rateExamples)
 	}
+	if strings.Contains(text, "Bps") {
+		return fail("bits a second are bps; octets a second are no unit here")
+	}
 	for _, s := range suffixes {
 		number, ok := strings.CutSuffix(lower, s.text)
 		if !ok {

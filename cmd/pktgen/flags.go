@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -333,6 +334,8 @@ func (p *parser) addr(flag string) netip.Addr {
 	switch {
 	case err != nil || a.Zone() != "":
 		p.fail(flag, "not an IP address such as 198.18.0.2 or 2001:2::2")
+	case a.IsMulticast() && flag != "dst":
+		p.fail(flag, "a multicast address is a destination only")
 	case a.IsUnspecified():
 		p.fail(flag, "the unspecified address cannot be sent to or from")
 	}
@@ -348,6 +351,9 @@ func (p *parser) mac(flag string) net.HardwareAddr {
 	if err != nil || len(m) != 6 {
 		p.fail(flag, "not a MAC address such as 02:00:00:00:00:02")
 		return nil
+	}
+	if slices.Equal(m, make(net.HardwareAddr, 6)) {
+		p.fail(flag, "no port has the MAC 0")
 	}
 	if flag == "src-mac" && m[0]&1 != 0 {
 		p.fail(flag, "a source MAC is not a multicast one")

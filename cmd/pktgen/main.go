@@ -42,7 +42,10 @@ func execute(args []string, stdout, stderr io.Writer) int {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
 	signals := make(chan os.Signal, 4)
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT)
+	if !signal.Ignored(syscall.SIGHUP) { // nohup
+		signal.Notify(signals, syscall.SIGHUP)
+	}
 	go func() {
 		s, _ := (<-signals).(syscall.Signal)
 		cancel(interrupted{s})
@@ -94,11 +97,12 @@ func writeFailure(w io.Writer, args []string, err error, hint string, code int) 
 }
 
 func newApp(stdout, stderr io.Writer) *cli.App {
+	cli.VersionFlag = &cli.BoolFlag{Name: "version", Usage: "print the version"}
+	cli.VersionPrinter = func(c *cli.Context) { fmt.Fprintln(c.App.Writer, versionLine()) }
 	app := &cli.App{
 		Name:                 "pktgen",
 		Usage:                "send, count and time frames, and say where they were lost",
 		Version:              version,
-		HideVersion:          true,
 		Writer:               stdout,
 		ErrWriter:            stderr,
 		EnableBashCompletion: true,
@@ -147,5 +151,5 @@ Every flag has an environment twin: --iface is PKTGEN_IFACE.
 
 Exit codes: 0 done; 1 the run failed here; 2 wrong usage; 3 a stated limit was
 missed (--max-loss, --min-rate); 4 a privilege or kernel feature is missing;
-130 interrupted (143 by SIGTERM), the partial result is printed.
+130 interrupted (143 by SIGTERM, 129 by SIGHUP), the partial result is printed.
 `

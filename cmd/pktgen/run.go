@@ -58,6 +58,9 @@ func runAction(c *cli.Context) (err error) {
 	if p.err != nil {
 		return p.err
 	}
+	if !t.stamp {
+		return withHint(usagef("--no-stamp: without the stamp the receiver knows none of the frames"), "pktgen tx sends such frames; the ports' counters tell of them")
+	}
 	if len(txs) != len(rxs) {
 		return usagef("%d sending interfaces, but %d receiving ones: give as many of each", len(txs), len(rxs))
 	}

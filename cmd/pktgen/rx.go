@@ -25,7 +25,7 @@ Examples:
   pktgen rx -i eth32 --once --json      end with the first sender, one document
   pktgen rx -i eth32 --once --clock same-host --max-loss 0`,
 		Flags: concat(ifaceFlag("PKTGEN_RX"), env(
-			&cli.Uint64Flag{Name: "count", Aliases: []string{"n"}, Usage: "end after `N` frames; 0: no limit"},
+			&cli.Uint64Flag{Name: "count", Aliases: []string{"n"}, Usage: "end soon after `N` frames have arrived; all that arrive until then count; 0: no limit"},
 			&cli.BoolFlag{Name: "once", Usage: "end when every sender seen has ended"},
 			&cli.StringFlag{Name: "clock", Value: clockNone, Usage: "what the two ends' `CLOCKS` are: same-host, synced, none"},
 			&cli.StringFlag{Name: "min-rate", Usage: "exit code 3 when less than this `RATE` (frames/s) was received"},

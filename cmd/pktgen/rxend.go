@@ -127,7 +127,7 @@ func (e *rxEnd) startResponder(seed uint64) error {
 		own = append(own, p.Addr())
 	}
 	mac := neigh.LocalMAC(seed)
-	if !e.r.promisc {
+	if !e.r.promisc || e.info.Kind == "macvlan" || e.info.Kind == "macvtap" { // a macvlan gets no others
 		mac = e.info.MAC
 	}
 	err := e.info.Ref.Do(func() (err error) {
@@ -159,7 +159,7 @@ func (e *rxEnd) open(own *sink.Own) error {
 		Open: func(worker int) (ring.RX, error) {
 			return tpacket.OpenRX(tpacket.RXOptions{
 				Interface: e.info.Ref.Name, Index: e.info.Index, Queue: worker,
-				Promisc: e.r.promisc, Fanout: fanout,
+				Promisc: e.r.promisc, Fanout: fanout, Blocks: ringBlocks(e.r.queues),
 			})
 		},
 		Own: own, MaxStreams: e.r.maxStreams, NoVerify: !e.r.verify,
@@ -169,6 +169,11 @@ func (e *rxEnd) open(own *sink.Own) error {
 	}
 	e.sink = s
 	return nil
+}
+
+// ringBlocks keeps the rings of many queues together at 512 MiB, or 4 MiB each.
+func ringBlocks(queues int) int {
+	return max(16, min(tpacket.DefaultRXBlocks, 8*tpacket.DefaultRXBlocks/queues))
 }
 
 // start begins to count.

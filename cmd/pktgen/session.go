@@ -118,22 +118,28 @@ func (s *session) open() error {
 
 // watch reports the loss of any link within a moment of it.
 func (s *session) watch(ctx context.Context) {
-	var ports []*netdev.Port
-	for _, e := range s.tx {
-		ports = append(ports, e.port)
-	}
-	for _, e := range s.rx {
-		ports = append(ports, e.port)
-	}
-	for _, p := range ports {
+	watch := func(p *netdev.Port, leastMTU int) {
 		go p.Watch(ctx, func(st netdev.State) {
-			if err := st.Lost(); err != nil {
+			err := st.Lost()
+			if err == nil && st.MTU < leastMTU {
+				err = fmt.Errorf("%v: the MTU was lowered to %d, and frames of %d octets of payload no longer pass: %w", st.Ref, st.MTU, leastMTU, netdev.ErrLost)
+			}
+			if err != nil {
 				select {
 				case s.lost <- err:
 				default:
 				}
 			}
 		})
+	}
+	for i, e := range s.tx {
+		watch(e.port, e.payload())
+		if i < len(s.rx) {
+			watch(s.rx[i].port, e.payload())
+		}
+	}
+	for i := len(s.tx); i < len(s.rx); i++ {
+		watch(s.rx[i].port, 0)
 	}
 }
 
@@ -475,7 +481,7 @@ func (s *session) seconds() float64 {
 			last = max(last, e.result.LastNs)
 		}
 	}
-	return float64(last-first) / 1e9
+	return max(0, float64(last-first)/1e9)
 }
 
 // Verdicts.
@@ -486,6 +492,7 @@ const (
 	verdictNIC       = "nic-limited"
 	verdictPath      = "path-loss"
 	verdictNothing   = "nothing-received"
+	verdictLate      = "late-start"
 	verdictVoid      = "void"
 )
 
@@ -521,14 +528,20 @@ func (s *session) judge() {
 		say(verdictGenerator, "%d frames given to the kernel were not sent by the port", tx.Unsent)
 	}
 	if rx != nil {
+		if loss.Sink > 0 && rx.SocketDrops > 0 {
+			say(verdictSink, "%d frames found this tool's receive ring full", rx.SocketDrops)
+		}
 		if loss.Sink > 0 {
-			say(verdictSink, "%d frames found this tool's receive ring full", loss.Sink)
+			say(verdictSink, "%d frames were of streams beyond --max-streams", rx.Overflow)
 		}
 		if loss.RXNIC > 0 {
 			say(verdictNIC, "%d frames were dropped by the receiving port", loss.RXNIC)
 		}
 		if rx.Frames == 0 {
-			say(verdictNothing, "no frame with a stamp arrived")
+			say(verdictNothing, "no frame with a stamp arrived; a port that takes frames to its own MAC only, such as a virtual function, needs --no-promisc")
+		}
+		if before := missedBefore(rx); tx == nil && rx.Lost > 0 && rx.Lost <= before {
+			say(verdictLate, "%d frames had been sent before the first that was seen: this receiver began late, or they were lost", before)
 		}
 		if loss.Path > 0 {
 			say(verdictPath, "%d frames were lost that no counter of this host explains", loss.Path)
@@ -537,20 +550,37 @@ func (s *session) judge() {
 	say(verdictOK, "")
 }
 
+// missedBefore is the number of frames that senders had sent before the first
+// one of theirs that was seen.
+func missedBefore(rx *report.RX) (n uint64) {
+	for _, st := range rx.Streams {
+		if st.Name != kernelStream {
+			n += st.FirstSeq
+		}
+	}
+	return n
+}
+
 // missed holds the result to the limits that the user stated.
 func (s *session) missed() error {
 	r := s.result
+	if r.RX != nil && s.limits.maxLoss >= 0 && r.RX.Frames == 0 {
+		return limitError{errors.New("nothing was received, so that --max-loss is missed")}
+	}
 	if r.RX != nil && s.limits.maxLoss >= 0 && r.RX.LossRatio > s.limits.maxLoss {
 		return limitError{fmt.Errorf("loss ratio %.3g is above --max-loss %.3g", r.RX.LossRatio, s.limits.maxLoss)}
 	}
-	pps := 0.0
+	var rates report.Rates
 	switch {
 	case r.RX != nil:
-		pps = r.RX.PPS
+		rates = r.RX.Rates
 	case r.TX != nil:
-		pps = r.TX.PPS
+		rates = r.TX.Rates
 	}
-	if s.limits.minPPS > 0 && pps < s.limits.minPPS {
+	pps := rates.PPS
+	// One frame has no rate. The tolerance is that of the verdict: a rate is
+	// measured between the frames' times, which are never quite those asked for.
+	if s.limits.minPPS > 0 && rates.Frames != 1 && pps < s.limits.minPPS*(1-rateTolerance) {
 		return limitError{fmt.Errorf("%.1f frames/s is below --min-rate %.1f", pps, s.limits.minPPS)}
 	}
 	return nil

@@ -170,18 +170,25 @@ func (e *txEnd) addresses(runID, firstStream uint16) {
 	}
 }
 
+const ethernetHeader = 14
+
+// payload is what the MTU has to hold: the kernel lets one tag stand beside it.
+func (e *txEnd) payload() int {
+	n := e.spec.Size.Socket() - ethernetHeader
+	if e.spec.VLAN != nil {
+		n -= 4
+	}
+	return n
+}
+
 // fits holds the frame to the interface's MTU: the kernel would drop a larger
 // one without a word (PACKET_LOSS).
 func (e *txEnd) fits() error {
-	const ethernet = 14
-	payload := e.spec.Size.Socket() - ethernet
-	if e.spec.VLAN != nil {
-		payload -= 4 // the kernel lets one tag stand beside the MTU
-	}
+	payload := e.payload()
 	if payload <= e.info.MTU {
 		return nil
 	}
-	largest := e.info.MTU + ethernet + units.FCSOctets
+	largest := e.info.MTU + ethernetHeader + units.FCSOctets
 	if e.spec.VLAN != nil {
 		largest += 4
 	}
@@ -319,8 +326,8 @@ func (e *txEnd) wait(hurry bool) error {
 	var errs []error
 	for _, r := range e.results {
 		sent += r.Sent
-		if errors.Is(r.Err, gen.ErrStalled) { // it knows the queue only
-			r.Err = fmt.Errorf("%v: %w", e.info.Ref, r.Err)
+		if errors.Is(r.Err, gen.ErrStalled) {
+			r.Err = e.stalled(r.Err)
 		}
 		errs = append(errs, r.Err)
 	}
@@ -344,6 +351,17 @@ func (e *txEnd) wait(hurry bool) error {
 		clock.Sleep(int64(settleStep))
 	}
 	return errors.Join(errs...)
+}
+
+// stalled adds to a worker's error, which knows the queue only, the interface and
+// what it says of it.
+func (e *txEnd) stalled(err error) error {
+	now, counterErr := e.port.Counters()
+	if dropped := now.TxDropped - e.before.TxDropped; counterErr == nil && dropped > 0 {
+		return withHint(fmt.Errorf("%v: %w; the port dropped %d attempts", e.info.Ref, err, dropped),
+			"look at the far end: is it up, and is its MTU large enough?")
+	}
+	return fmt.Errorf("%v: %w", e.info.Ref, err)
 }
 
 // closingRepeats is how often each stream's closing frame is sent.

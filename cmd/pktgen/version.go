@@ -15,8 +15,12 @@ func versionCommand() *cli.Command {
 			if err := noArguments(c); err != nil {
 				return err
 			}
-			_, err := fmt.Fprintf(c.App.Writer, "pktgen %s (%s, %s/%s)\n", version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			_, err := fmt.Fprintln(c.App.Writer, versionLine())
 			return err
 		},
 	}
+}
+
+func versionLine() string {
+	return fmt.Sprintf("pktgen %s (%s, %s/%s)", version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
