@@ -891,3 +891,41 @@ func BenchmarkTX(b *testing.B) {
 		}
 	}
 }
+
+// TestSignalsAreNoTimeout: a poll that a signal has ended goes on; a sink that
+// took it for a timeout would end before the last frames.
+func TestSignalsAreNoTimeout(t *testing.T) {
+	_, ref := testnet.Wire(t, lab.Options{})
+	info, err := netdev.Lookup(ref)
+	if err != nil {
+		t.Fatal(err)
+	}
+	testnet.In(t, ref, func() error {
+		rx, err := OpenRX(RXOptions{Interface: ref.Name, Index: info.Index, Blocks: 4})
+		if err != nil {
+			return err
+		}
+		defer rx.Close()
+		const wait = 100 * time.Millisecond
+		pid, tid := unix.Getpid(), unix.Gettid()
+		stop := make(chan bool)
+		go func() {
+			for {
+				select {
+				case <-stop:
+					return
+				case <-time.After(time.Millisecond):
+					_ = unix.Tgkill(pid, tid, unix.SIGURG) // as the runtime does to preempt
+				}
+			}
+		}()
+		defer close(stop)
+		for range 3 {
+			start := time.Now()
+			if _, err := rx.Next(wait); !errors.Is(err, ring.ErrTimeout) || time.Since(start) < wait {
+				t.Errorf("%v after %v", err, time.Since(start))
+			}
+		}
+		return nil
+	})
+}

@@ -140,14 +140,19 @@ func (r *RX) load(i int) *ring.Block {
 
 // wait returns nil once the next block is ours.
 func (r *RX) wait(wait time.Duration) error {
-	err := r.sock.poll(unix.POLLIN, wait)
-	if r.status[r.next].Load()&unix.TP_STATUS_USER != 0 {
-		return nil // also after an error: what has arrived is read first
+	for end := time.Now().Add(wait); ; wait = time.Until(end) {
+		err := r.sock.poll(unix.POLLIN, max(wait, 0))
+		if r.status[r.next].Load()&unix.TP_STATUS_USER != 0 {
+			return nil // also after an error: what has arrived is read first
+		}
+		if err != nil {
+			return err
+		}
+		// The runtime's own signals end a poll early: that is no timeout.
+		if !time.Now().Before(end) {
+			return ring.ErrTimeout
+		}
 	}
-	if err == nil {
-		err = ring.ErrTimeout
-	}
-	return err
 }
 
 // Release implements ring.RX.
