@@ -901,7 +901,7 @@ func TestSignalsAreNoTimeout(t *testing.T) {
 		t.Fatal(err)
 	}
 	testnet.In(t, ref, func() error {
-		rx, err := OpenRX(RXOptions{Interface: ref.Name, Index: info.Index, Blocks: 4})
+		rx, err := tpacket.OpenRX(tpacket.RXOptions{Interface: ref.Name, Index: info.Index, Blocks: 4})
 		if err != nil {
 			return err
 		}
