@@ -93,8 +93,9 @@ func (w *worker) run(ready chan<- error) {
 	ready <- err
 	<-w.g.start
 	if err == nil {
-		w.result.Err = w.loop()
-		w.drain()
+		if w.result.Err = w.loop(); w.result.Err == nil {
+			w.drain()
+		}
 	}
 	w.finishResult()
 	w.g.drained.Done()
@@ -221,9 +222,8 @@ func (w *worker) kick() error {
 		if tries > busyTries {
 			wait = fullWait
 		}
-		if err := w.tx.Wait(wait); err != nil {
-			return err
-		}
+		// Not Wait: the ring has room, and would say so at once.
+		clock.Sleep(int64(wait))
 		if err := w.checkStall(); err != nil || w.g.stop.Load() {
 			return err
 		}
@@ -275,11 +275,14 @@ func (w *worker) drain() {
 		end = clock.Mono() + stoppedNs
 	}
 	for w.tx.Outstanding() > 0 && clock.Mono() < end {
-		if err := w.tx.Kick(); err != nil && !errors.Is(err, ring.ErrBusy) {
+		err := w.tx.Kick()
+		if err != nil && !errors.Is(err, ring.ErrBusy) {
 			w.result.Err = errors.Join(w.result.Err, err)
 			return
 		}
-		if w.tx.Outstanding() > 0 && w.tx.Wait(fullWait) != nil {
+		if err != nil {
+			clock.Sleep(int64(busyWait) * 10)
+		} else if w.tx.Outstanding() > 0 && w.tx.Wait(fullWait) != nil {
 			return
 		}
 	}

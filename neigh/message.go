@@ -13,11 +13,12 @@ type message struct {
 	answer   bool
 	sender   net.HardwareAddr // link-layer address that it tells of its sender
 	senderIP netip.Addr
-	target   netip.Addr // the address that is asked for, or told of
+	target   netip.Addr // the address that is asked for, or told of; not multicast
 }
 
 const (
 	etherARP  = 0x0806
+	etherVLAN = 0x8100
 	etherIPv6 = 0x86dd
 
 	ethernetLen = 14
@@ -30,9 +31,10 @@ const (
 	advertisement  = 136 // section 4.4
 	optionSource   = 1   // section 4.6.1
 	optionTarget   = 2
-	hopLimit       = 255        // section 7.1: from this link, unforwarded
-	flagsAnswer    = 0x60000000 // solicited, override
-	minEthernetLen = 60
+	hopLimit       = 255 // section 7.1: from this link, unforwarded
+	flagSolicited  = 0x40000000
+	flagOverride   = 0x20000000
+	minEthernetLen = 60 // without FCS
 )
 
 var broadcast = net.HardwareAddr{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
@@ -64,9 +66,11 @@ func parseARP(b []byte) (m message, ok bool) {
 	if m.answer {
 		m.target = m.senderIP
 	}
-	return m, (op == 1 || op == 2) && unicast(m.sender)
+	return m, (op == 1 || op == 2) && unicast(m.sender) && !m.target.IsMulticast()
 }
 
+// parseNDP reads an IPv6 packet. The rules for what is valid are those of RFC 4861,
+// sections 7.1.1 and 7.1.2.
 func parseNDP(b []byte) (m message, ok bool) {
 	if len(b) < ipv6Len+ndpLen || b[0]>>4 != 6 || b[6] != icmpv6 || b[7] != hopLimit {
 		return m, false
@@ -84,6 +88,9 @@ func parseNDP(b []byte) (m message, ok bool) {
 	case solicitation:
 	case advertisement:
 		m.answer, option = true, optionTarget
+		if toAll := b[24] == 0xff; toAll && binary.BigEndian.Uint32(icmp[4:])&flagSolicited != 0 {
+			return m, false
+		}
 	default:
 		return m, false
 	}
@@ -91,19 +98,19 @@ func parseNDP(b []byte) (m message, ok bool) {
 	m.target = netip.AddrFrom16([16]byte(icmp[8:24]))
 	for opts := icmp[ndpLen:]; len(opts) > 0; {
 		if len(opts) < 8 || opts[1] == 0 || int(opts[1])*8 > len(opts) {
-			return m, false // section 7.1: a length of 0 makes the message invalid
+			return m, false // a length of 0 makes the message invalid
 		}
 		if opts[0] == option && opts[1] == 1 {
 			m.sender = bytes.Clone(opts[2:8])
 		}
 		opts = opts[int(opts[1])*8:]
 	}
-	return m, m.sender == nil || unicast(m.sender)
+	return m, (m.sender == nil || unicast(m.sender)) && !m.target.IsMulticast()
 }
 
 func unicast(mac net.HardwareAddr) bool { return mac[0]&1 == 0 && !bytes.Equal(mac, make([]byte, 6)) }
 
-// ask builds the question for target.
+// ask builds the question for target, of the same family as fromIP.
 func ask(from net.HardwareAddr, fromIP, target netip.Addr, tag *VLAN) []byte {
 	if target.Is4() {
 		return arp(1, broadcast, from, fromIP, make(net.HardwareAddr, 6), target, tag)
@@ -119,13 +126,13 @@ func reply(mac net.HardwareAddr, m message, to net.HardwareAddr, tag *VLAN) []by
 	if m.target.Is4() {
 		return arp(2, to, mac, m.target, m.sender, m.senderIP, tag)
 	}
-	return ndp(advertisement, flagsAnswer, to, mac, m.target, m.senderIP, m.target, optionTarget, tag)
+	return ndp(advertisement, flagSolicited|flagOverride, to, mac, m.target, m.senderIP, m.target, optionTarget, tag)
 }
 
 func ethernet(dst, src net.HardwareAddr, etherType uint16, tag *VLAN) []byte {
 	b := append(bytes.Clone(dst), src...)
 	if tag != nil {
-		b = binary.BigEndian.AppendUint16(b, 0x8100)
+		b = binary.BigEndian.AppendUint16(b, etherVLAN)
 		b = binary.BigEndian.AppendUint16(b, uint16(tag.PCP)<<13|tag.ID)
 	}
 	return binary.BigEndian.AppendUint16(b, etherType)
@@ -147,7 +154,9 @@ func ndp(kind byte, flags uint32, dst, mac net.HardwareAddr, src, to, target net
 	icmp := []byte{kind, 0, 0, 0}
 	icmp = binary.BigEndian.AppendUint32(icmp, flags)
 	icmp = append(icmp, target.AsSlice()...)
-	icmp = append(append(icmp, option, 1), mac...)
+	if !src.IsUnspecified() { // section 4.3: then there is nobody to tell of
+		icmp = append(append(icmp, option, 1), mac...)
+	}
 	addresses := append(src.AsSlice(), to.AsSlice()...)
 	binary.BigEndian.PutUint16(icmp[2:], icmpChecksum(addresses, icmp))
 

@@ -298,6 +298,37 @@ func TestLinkLost(t *testing.T) {
 			}
 		})
 	}
+	for _, end := range []string{"sender", "receiver"} {
+		t.Run("MTU lowered, "+end, func(t *testing.T) {
+			tx, rx := testnet.Wire(t, lab.Options{})
+			p := start(t, "run", "--tx", tx.String(), "--rx", rx.String(), "--size", "1518", "--rate", "5kpps", "--duration", "60s", "--json")
+			eventually(t, "the run has begun", func() bool { return arrived(rx) > 0 })
+			ref := tx
+			if end == "receiver" {
+				ref = rx
+			}
+			ip(t, ref, "link", "set", ref.Name, "mtu", "1000")
+			if code := p.wait(5 * time.Second); code != 1 {
+				t.Errorf("exit code %d, want 1", code)
+			}
+			r := p.document()
+			identity(t, r)
+			if !strings.Contains(r.Error, "MTU was lowered to 1000") || r.Verdict != verdictVoid || r.DurationS < 0 {
+				t.Errorf("error %q, verdict %q, %v s", r.Error, r.Verdict, r.DurationS)
+			}
+		})
+	}
+	t.Run("far end's MTU", func(t *testing.T) {
+		tx, rx := testnet.Wire(t, lab.Options{})
+		ip(t, rx, "link", "set", rx.Name, "mtu", "576")
+		r, code := run(t, "tx", "--iface", tx.String(), "--size", "1518", "--rate", "1kpps", "--duration", "10s", "--json")
+		if code != 1 || r.TX.Frames != 0 || r.DurationS < 0 || !strings.Contains(r.Error, "the port dropped") || !strings.Contains(r.Hint, "MTU") {
+			t.Errorf("exit code %d, sent %d, %v s, error %q, hint %q", code, r.TX.Frames, r.DurationS, r.Error, r.Hint)
+		}
+		if n := r.TX.Port.TxDropped; n > 20_000 {
+			t.Errorf("%d attempts in 2 s at a device that takes nothing", n)
+		}
+	})
 	t.Run("rx alone", func(t *testing.T) {
 		_, rx := testnet.Wire(t, lab.Options{})
 		p := start(t, "rx", "--iface", rx.String(), "--json")
