@@ -111,15 +111,8 @@ func (w *worker) run(ready chan<- error) {
 
 func (w *worker) open() error {
 	cfg := &w.g.cfg
-	if cfg.Enter != nil {
-		if err := cfg.Enter(); err != nil {
-			return err
-		}
-	}
-	if w.cpu >= 0 {
-		if err := pin.Thread(w.cpu); err != nil {
-			return err
-		}
+	if err := pin.Worker(cfg.Enter, w.cpu); err != nil {
+		return err
 	}
 	clock.FineSleep()
 	w.tmpl = cfg.Template(w.index)

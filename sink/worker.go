@@ -87,15 +87,8 @@ func (w *worker) run(ready chan<- error) {
 
 func (w *worker) open() error {
 	cfg := &w.s.cfg
-	if cfg.Enter != nil {
-		if err := cfg.Enter(); err != nil {
-			return err
-		}
-	}
-	if w.cpu >= 0 {
-		if err := pin.Thread(w.cpu); err != nil {
-			return err
-		}
+	if err := pin.Worker(cfg.Enter, w.cpu); err != nil {
+		return err
 	}
 	rx, err := cfg.Open(w.index)
 	if err != nil {

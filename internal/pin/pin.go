@@ -25,6 +25,21 @@ func Thread(cpu int) error {
 	return nil
 }
 
+// Worker prepares the calling thread, which the caller has locked and will not
+// unlock, for a worker of the data plane: enter, if any, moves it into a network
+// namespace; then it is bound to a CPU, if cpu is not negative.
+func Worker(enter func() error, cpu int) error {
+	if enter != nil {
+		if err := enter(); err != nil {
+			return err
+		}
+	}
+	if cpu < 0 {
+		return nil
+	}
+	return Thread(cpu)
+}
+
 // Allowed lists the CPUs that this process may run on, in rising order.
 func Allowed() ([]int, error) {
 	set := unix.NewCPUSet(maxCPUs)
