@@ -103,7 +103,7 @@ func (p *pace) next(now time.Time) time.Duration {
 // answer is the frame to send back; nil where there is nothing to say.
 func (r *Responder) answer(frame []byte, tag *VLAN) []byte {
 	m, ok := parse(frame)
-	if !ok || m.answer || !r.owns(m.target) || m.target == m.senderIP || m.senderIP.IsUnspecified() {
+	if !ok || m.answer || !r.owns(m.target) || m.target == m.senderIP || m.senderIP.IsUnspecified() || m.senderIP.IsMulticast() {
 		return nil
 	}
 	to := m.sender
