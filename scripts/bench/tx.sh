@@ -18,7 +18,7 @@ RUNS=${RUNS:-5}
 tx=pktgen-bench-$$-tx rx=pktgen-bench-$$-rx dir=$(mktemp -d)
 # shellcheck disable=SC2317 # the trap calls it
 cleanup() {
-	[[ -n ${sender:-} ]] && kill -9 "$sender" 2>/dev/null
+	if [[ -n ${sender:-} ]]; then kill "$sender" 2>/dev/null; wait "$sender" 2>/dev/null; fi || true
 	ip netns del "$tx" 2>/dev/null || true
 	ip netns del "$rx" 2>/dev/null || true
 	rm -r "$dir"
@@ -44,26 +44,44 @@ received() { ip netns exec "$rx" cat /sys/class/net/eth32/statistics/rx_packets;
 
 # rate COMMAND...: frames/s at the receiving port, over a second in mid-run.
 rate() {
-	timeout -k 1 -s INT 1.8 "$@" >/dev/null 2>&1 &
+	local before n0 t0 n1 t1 tries=0
+	before=$(received)
+	timeout -k 1 15 "$@" >"$dir/output" 2>&1 & # ends the command's own children too
 	sender=$!
-	sleep 0.5
-	local n0 t0 n1 t1
+	while (($(received) < before + 1000)); do
+		if ! kill -0 "$sender" 2>/dev/null || ((++tries > 200)); then
+			echo "nothing sent by: $*" >&2
+			cat "$dir/output" >&2
+			exit 1
+		fi
+		sleep 0.05
+	done
+	sleep 0.3
 	n0=$(received) t0=$(date +%s%N)
 	sleep 1
 	n1=$(received) t1=$(date +%s%N)
+	kill "$sender"
 	wait "$sender" || true
 	sender=
 	echo $(((n1 - n0) * 1000000000 / (t1 - t0)))
 }
 
 ours() { rate "$pktgen" tx --iface "$tx/eth31" --size 64 --dst-mac 02:00:00:00:00:99 "$@"; }
-trafgen() { rate ip netns exec "$tx" trafgen --dev eth31 --conf "$dir/frame.cfg" --cpus "$1"; }
+theirs() { rate ip netns exec "$tx" trafgen --dev eth31 --conf "$dir/frame.cfg" --cpus "$1"; }
+
+# busy: per cent of all CPUs that something else takes, over a second.
+busy() {
+	{ head -1 /proc/stat; sleep 1; head -1 /proc/stat; } | awk '
+		{ idle = $5 + $6 - idle; all = -all; for (i = 2; i <= 9; i++) all += $i }
+		END { printf "%d", 100 * (1 - idle / all) }'
+}
+others=$(busy)
 
 peer=
 if command -v trafgen >/dev/null; then peer=trafgen; else echo "trafgen is not installed (Debian: netsniff-ng): left out"; fi
 for ((i = 1; i <= RUNS; i++)); do
 	ours --cpus 0 >>"$dir/one"
-	[[ -n $peer ]] && trafgen 1 >>"$dir/trafgen"
+	[[ -n $peer ]] && theirs 1 >>"$dir/trafgen"
 	((2 <= $(nproc))) && ours --queues 2 --cpus 0,1 >>"$dir/two"
 done
 
@@ -83,4 +101,4 @@ line "pktgen, one worker" "$dir/one"
 [[ -n $peer ]] && line "trafgen, one process" "$dir/trafgen"
 [[ -n $peer ]] && ratio "pktgen / trafgen" "$dir/one" "$dir/trafgen"
 [[ -s $dir/two ]] && ratio "two workers / one" "$dir/two" "$dir/one"
-exit 0
+((others < 10)) || echo "something else took $others % of the CPUs: measure again on a quiet machine"
