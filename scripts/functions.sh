@@ -1,7 +1,7 @@
 # shellcheck shell=bash
-# Shared by the samples: messages, checks, one run, one column of its result.
+# Shared by the samples: messages (err MESSAGE [EXIT_CODE]), checks, one run, one column of its result.
 
-err() { echo "ERROR: $*" >&2; exit "${2:-1}"; }
+err() { echo "ERROR: $1" >&2; exit "${2:-1}"; }
 info() { ((VERBOSE)) && echo "INFO: $*" >&2; return 0; }
 
 # PKTGEN is the binary: beside the scripts, else the one on the PATH.
