@@ -561,7 +561,7 @@ func TestBrokenOff(t *testing.T) {
 // TestQuiet: test traffic does not reach the socket, nor does what this host sends.
 func TestQuiet(t *testing.T) {
 	tx, rx := testnet.Wire(t, lab.Options{})
-	near, far := peer(t, tx, false), peer(t, rx, false)
+	near, far, other := peer(t, tx, false), peer(t, rx, false), peer(t, rx, false)
 	udp := ethernet(iface(t, rx).MAC, iface(t, tx).MAC, 0x0800, nil)
 	udp = append(udp, make([]byte, 46)...)
 	udp[14], udp[23] = 0x45, 17
@@ -570,7 +570,7 @@ func TestQuiet(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := far.write(ask(macB, ip4B, ip4A, nil)); err != nil {
+	if err := other.write(ask(macB, ip4B, ip4A, nil)); err != nil { // the kernel shows it to all sockets but this
 		t.Fatal(err)
 	}
 	if err := near.write(ask(macA, ip4A, ip4B, nil)); err != nil {

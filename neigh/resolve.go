@@ -61,8 +61,6 @@ func Resolve(ctx context.Context, ifi Iface, q Query) (net.HardwareAddr, error) 
 		return nil, err
 	}
 	defer s.close()
-	stop := context.AfterFunc(ctx, func() { _ = s.setDeadline(time.Unix(1, 0)) }) // in the past: wakes the read
-	defer stop()
 	question := ask(ifi.MAC, q.Src, q.Dst, q.VLAN)
 	for range q.Tries {
 		mac, err := s.try(ctx, question, q)
@@ -83,9 +81,8 @@ func (s *socket) try(ctx context.Context, question []byte, q Query) (net.Hardwar
 	if err := s.setDeadline(time.Now().Add(q.Interval)); err != nil {
 		return nil, err
 	}
-	if ctx.Err() != nil { // before setDeadline, which has undone what the end of ctx set
-		return nil, ctx.Err()
-	}
+	stop := context.AfterFunc(ctx, func() { _ = s.setDeadline(time.Unix(1, 0)) }) // in the past: wakes the read
+	defer stop()
 	// A full queue (ENOBUFS) loses a question as the link may: the next try asks again.
 	if err := s.write(question); err != nil && !errors.Is(err, unix.ENOBUFS) {
 		return nil, err
