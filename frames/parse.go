@@ -173,6 +173,12 @@ func (p *Parsed) transport(packet []byte, l4 int, proto uint8) Kind {
 	return readStamp(h[n:], &p.Stamp)
 }
 
+// Unchecked says that no checksum of the frame, for which ParseStamp has just
+// filled p, covers its stamp: a damaged number in it cannot be told.
+func Unchecked(frame []byte, p *Parsed) bool {
+	return p.Partial || (p.Proto == protoUDP && binary.BigEndian.Uint16(frame[p.L4+6:]) == 0)
+}
+
 // VerifyChecksums says that the frame, for which ParseStamp has just filled p
 // (any kind but KindOther), holds the bytes that were sent, as far as checksums
 // tell: the IPv4 header's and the transport's (unless a UDP sender left it out,

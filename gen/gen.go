@@ -48,6 +48,7 @@ type Generator struct {
 
 	startNs  int64 // set before the start channel is closed
 	start    chan struct{}
+	starts   sync.Once
 	finish   chan struct{}
 	finishes sync.Once
 	repeats  int // closing frames a stream; set before finish is closed
@@ -62,13 +63,14 @@ type Result struct {
 	Offered     uint64 // frames given to the kernel
 	Sent        uint64 // of these, taken by the driver
 	Rejected    uint64 // of these, refused by the kernel for their form
-	Unsent      uint64 // of these, still in the ring when it was closed
+	Unsent      uint64 // of these, still in the ring when its drain was given up; they may leave later
+	Missed      uint64 // frames due within the duration that were not offered in time
 	Bytes       uint64 // octets of the frames sent, FCS included
 	Busy        uint64 // times the device took no more for a while
 	Late        uint64 // times a paced worker was more than a millisecond late
 	LateMaxNs   int64  // and by how much at most
 	FirstNs     int64  // first frame handed over, monotonic
-	LastNs      int64  // last frame handed over, monotonic
+	LastNs      int64  // last frame handed over or, where the ring drained afterwards, taken
 	Err         error  // what ended the worker early
 }
 
@@ -106,18 +108,18 @@ func Open(cfg Config) (*Generator, error) {
 		}
 	}
 	if len(errs) > 0 {
-		g.stop.Store(true)
-		g.Start()
 		g.Close(0)
 		return nil, errs[0] // the others say the same of other queues
 	}
 	return g, nil
 }
 
-// Start lets every worker begin, at one instant. Called once.
+// Start lets every worker begin, at one instant. Later calls do nothing.
 func (g *Generator) Start() {
-	g.startNs = clock.Mono() + int64(startLead)
-	close(g.start)
+	g.starts.Do(func() {
+		g.startNs = clock.Mono() + int64(startLead)
+		close(g.start)
+	})
 }
 
 // Stop asks the workers to end; Wait waits until they have.
@@ -134,9 +136,11 @@ func (g *Generator) Wait() []Result {
 }
 
 // Close has each worker send its closing frames, repeats times, and close its
-// ring. It stops the run first if that still goes on. Later calls do nothing.
+// ring. It stops the run first if that still goes on, or has never been started.
+// Later calls do nothing.
 func (g *Generator) Close(repeats int) error {
 	g.Stop()
+	g.Start()
 	g.finishes.Do(func() {
 		g.repeats = repeats
 		close(g.finish)

@@ -38,12 +38,19 @@ type bed struct {
 	rxs   []*ringtest.RX
 }
 
+// started is a receiver that takes what arrives.
+func started(w *ringtest.Wire) *ringtest.RX {
+	rx := w.RX()
+	_ = rx.Start() // it never fails
+	return rx
+}
+
 func newBed(t testing.TB, workers, slots int) *bed {
 	b := &bed{}
 	templates := make([]*frames.Template, workers)
 	for i := range workers {
 		w := ringtest.NewWire(1 << 24)
-		b.wires, b.rxs, b.txs = append(b.wires, w), append(b.rxs, w.RX()), append(b.txs, w.TX(slots, 60))
+		b.wires, b.rxs, b.txs = append(b.wires, w), append(b.rxs, started(w)), append(b.txs, w.TX(slots, 60))
 		templates[i] = template(t, i, 0)
 	}
 	b.cfg = Config{
@@ -272,6 +279,83 @@ func TestFaults(t *testing.T) {
 	})
 }
 
+// TestCloseWithoutStart: a generator that is opened and never started, because
+// something else failed, ends and sends nothing.
+func TestCloseWithoutStart(t *testing.T) {
+	b := newBed(t, 2, 64)
+	g, err := Open(b.cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed := make(chan error)
+	go func() { closed <- g.Close(0) }()
+	select {
+	case err := <-closed:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("Close does not return")
+	}
+	for i, tx := range b.txs {
+		if seqs, closing := b.arrived(t, i); len(seqs) != 0 || len(closing) != 0 || !tx.Closed() {
+			t.Errorf("worker %d: %d frames, %d closing frames, closed: %v", i, len(seqs), len(closing), tx.Closed())
+		}
+	}
+}
+
+// TestSlowDrain: frames leave the ring long after they were handed over; the
+// time of sending includes that.
+func TestSlowDrain(t *testing.T) {
+	b := newBed(t, 1, 1024)
+	b.cfg.Count = 100
+	b.txs[0].Stopped = true
+	g, err := Open(b.cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const slow = 50 * time.Millisecond
+	var first atomic.Int64
+	b.txs[0].Fault = func() error { // on the worker's own thread, as Stopped is
+		now := time.Now().UnixNano()
+		first.CompareAndSwap(0, now)
+		b.txs[0].Stopped = now-first.Load() < int64(slow)
+		return nil
+	}
+	g.Start()
+	r := g.Wait()[0]
+	g.Close(0)
+	if took := time.Duration(r.LastNs - r.FirstNs); r.Sent != 100 || r.Unsent != 0 || took < slow {
+		t.Errorf("%d sent in %v, want 100 in more than %v", r.Sent, took, slow)
+	}
+}
+
+// TestMissed: a random pattern has no number of frames to hold the run to; what
+// was due and not sent is counted.
+func TestMissed(t *testing.T) {
+	b := newBed(t, 1, 1024)
+	b.cfg.Pattern = Pattern{Rate: units.FrameRate{Num: 10_000, Den: 1e9}, Poisson: true}
+	b.cfg.Duration = 50 * time.Millisecond
+	var n atomic.Int64
+	b.txs[0].Fault = func() error {
+		if n.Add(1) == 10 {
+			time.Sleep(100 * time.Millisecond) // beyond the end
+		}
+		return nil
+	}
+	g, err := Open(b.cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.Start()
+	r := g.Wait()[0]
+	g.Close(0)
+	// Some 500 were due: 22 is their standard deviation.
+	if total := r.Offered + r.Missed; r.Missed == 0 || total < 350 || total > 650 {
+		t.Errorf("%d offered, %d missed, of some 500", r.Offered, r.Missed)
+	}
+}
+
 // TestLate: a device that takes nothing for a while makes a paced sender late,
 // which is counted, and caught up with: rate x time is sent all the same.
 func TestLate(t *testing.T) {
@@ -306,7 +390,7 @@ func TestRefillIsTheSame(t *testing.T) {
 	var got [2][]byte
 	for i, refill := range []bool{false, true} {
 		w := ringtest.NewWire(1 << 16)
-		rx, tx := w.RX(), w.TX(32, 60)
+		rx, tx := started(w), w.TX(32, 60)
 		g, err := Open(Config{
 			Workers: 1, Count: 1000, Refill: refill,
 			Open:     func(int) (ring.TX, error) { return tx, nil },

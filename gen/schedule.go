@@ -53,7 +53,24 @@ func (p Pattern) Mean(duration time.Duration) float64 {
 	}
 	s := p.schedule(0, 1)
 	first, last := s.At(0), s.At(n-1)
+	if first == last { // one burst has no rate
+		return 0
+	}
 	return float64(n-1) / (float64(last-first) / 1e9)
+}
+
+// Span is the time from the first of n frames to the last as the pattern has
+// them due; 0 where it tells nothing of that: as fast as it goes, random, or all
+// at once.
+func (p Pattern) Span(n uint64) time.Duration {
+	if p.Unlimited() || p.Poisson || n < 2 {
+		return 0
+	}
+	s := p.schedule(0, 1)
+	if last := s.At(n - 1); last < never {
+		return time.Duration(last - s.At(0))
+	}
+	return 0
 }
 
 // schedule is that of one of workers workers. A Poisson schedule is the worker's

@@ -67,6 +67,36 @@ func TestPatterns(t *testing.T) {
 	}
 }
 
+// TestMeanAndSpan: both by hand.
+func TestMeanAndSpan(t *testing.T) {
+	onOff := Pattern{Rate: pps(1000), On: 50 * time.Millisecond, Off: 950 * time.Millisecond}
+	oneBurst := onOff
+	oneBurst.Burst = 1000
+	for _, c := range []struct {
+		name    string
+		pattern Pattern
+		d       time.Duration
+		mean    float64
+		n       uint64
+		span    time.Duration
+	}{
+		{"even", Pattern{Rate: pps(1000)}, time.Second, 1000, 1000, 999 * time.Millisecond},
+		{"bursts", Pattern{Rate: pps(1000), Burst: 10}, time.Second, 1000, 1000, 990 * time.Millisecond},
+		{"on off", onOff, 2 * time.Second, 99 / 1.049, 100, 1049 * time.Millisecond},
+		{"one burst", oneBurst, 500 * time.Millisecond, 0, 1000, 0},
+		{"one frame", Pattern{Rate: pps(1000)}, time.Millisecond, 1000, 1, 0},
+		{"full speed", Pattern{}, time.Second, 0, 1000, 0},
+		{"random", Pattern{Rate: pps(1000), Poisson: true}, time.Second, 1000, 1000, 0},
+	} {
+		if got := c.pattern.Mean(c.d); math.Abs(got-c.mean) > 1e-9*c.mean {
+			t.Errorf("%s: mean %v, want %v", c.name, got, c.mean)
+		}
+		if got := c.pattern.Span(c.n); got != c.span {
+			t.Errorf("%s: span of %d frames %v, want %v", c.name, c.n, got, c.span)
+		}
+	}
+}
+
 // TestPoisson: the gaps of all workers together have the mean and the spread of
 // a Poisson process, the same seed gives the same times, another does not.
 func TestPoisson(t *testing.T) {

@@ -94,7 +94,7 @@ func (w *worker) run(ready chan<- error) {
 	<-w.g.start
 	if err == nil {
 		if w.result.Err = w.loop(); w.result.Err == nil {
-			w.drain()
+			w.result.Err = w.drainSent()
 		}
 	}
 	w.finishResult()
@@ -104,9 +104,9 @@ func (w *worker) run(ready chan<- error) {
 		return
 	}
 	if w.result.Err == nil {
-		w.sendClosing()
+		w.closeErr = w.sendClosing()
 	}
-	w.closeErr = w.tx.Close()
+	w.closeErr = errors.Join(w.closeErr, w.tx.Close())
 }
 
 func (w *worker) open() error {
@@ -133,15 +133,17 @@ func (w *worker) loop() error {
 	// A worker that is woken late paces from then on, and has nothing to catch up.
 	w.pacer.Start(now)
 	w.progressNs = now
-	endNs := int64(math.MaxInt64)
+	lastNs, endNs := int64(math.MaxInt64), int64(math.MaxInt64)
 	if d := int64(w.g.cfg.Duration); d > 0 {
+		lastNs = now + d - 1
 		endNs = now + d
-		if w.pacer.limit != noLimit && !w.g.cfg.Pattern.Unlimited() {
+		if w.pacer.limit != noLimit && !w.g.cfg.Pattern.Unlimited() && !w.g.cfg.Pattern.Poisson {
 			endNs += min(graceNs, d)
 		}
 	}
 	for !w.g.stop.Load() {
 		if now >= endNs {
+			w.result.Missed = w.pacer.Behind(lastNs)
 			return nil
 		}
 		n, next := w.pacer.Due(now, batch)
@@ -261,8 +263,20 @@ func (w *worker) idle(untilNs int64) int64 {
 	}
 }
 
-// drain waits until the kernel has finished with all that was committed.
-func (w *worker) drain() {
+// drainSent drains the ring of the frames that were counted: they have left when
+// it is empty, not when they were handed over.
+func (w *worker) drainSent() error {
+	if w.tx.Outstanding() == 0 {
+		return nil
+	}
+	err := w.drain()
+	w.result.LastNs = clock.Mono()
+	return err
+}
+
+// drain waits until the kernel has finished with all that was committed, or for
+// as long as the run allows.
+func (w *worker) drain() error {
 	end := clock.Mono() + drainNs
 	if w.g.stop.Load() {
 		end = clock.Mono() + stoppedNs
@@ -270,15 +284,17 @@ func (w *worker) drain() {
 	for w.tx.Outstanding() > 0 && clock.Mono() < end {
 		err := w.tx.Kick()
 		if err != nil && !errors.Is(err, ring.ErrBusy) {
-			w.result.Err = errors.Join(w.result.Err, err)
-			return
+			return err
 		}
 		if err != nil {
 			clock.Sleep(int64(busyWait) * 10)
-		} else if w.tx.Outstanding() > 0 && w.tx.Wait(fullWait) != nil {
-			return
+		} else if w.tx.Outstanding() > 0 {
+			if err := w.tx.Wait(fullWait); err != nil {
+				return err
+			}
 		}
 	}
+	return nil
 }
 
 func (w *worker) finishResult() {
@@ -306,7 +322,7 @@ func (w *worker) publish() {
 }
 
 // sendClosing tells the receiver how many frames the stream has, several times.
-func (w *worker) sendClosing() {
+func (w *worker) sendClosing() error {
 	for i := range w.g.repeats {
 		if i > 0 {
 			clock.Sleep(closingGapNs)
@@ -319,5 +335,5 @@ func (w *worker) sendClosing() {
 		w.tx.Commit(slots)
 		_ = w.tx.Kick() // best effort: the repeats are what it relies on
 	}
-	w.drain()
+	return w.drain()
 }

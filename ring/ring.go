@@ -42,7 +42,8 @@ type TX interface {
 	Outstanding() int
 	// Counts says what became of the committed frames so far.
 	Counts() TXCounts
-	// Close gives all memory back. Frames still outstanding are not sent.
+	// Close gives the memory back. Frames still outstanding may be sent all the
+	// same: a queueing discipline or a NIC has them.
 	Close() error
 }
 
@@ -56,19 +57,22 @@ type TXCounts struct {
 // RX lends blocks of received frames to one goroutine.
 // Owned by the queue goroutine: no method may be called from another.
 type RX interface {
+	// Start lets frames in: none that arrives before it is ever seen, so that the
+	// rings of a fanout group have all joined when the first one counts. Once.
+	Start() error
 	// Next returns the next block that the kernel has handed over, waiting for
 	// one up to wait. Errors: ErrTimeout, ErrLinkDown. Valid until Release.
 	Next(wait time.Duration) (*Block, error)
 	// Release gives the block back to the kernel.
 	Release(*Block)
-	// Drops are the frames lost to this socket, cumulative since it was opened,
+	// Drops are the frames lost to this socket, cumulative since Start,
 	// though the kernel clears its own counter on each read.
 	Drops() (KernelDrops, error)
 	// Close gives all memory back.
 	Close() error
 }
 
-// KernelDrops are totals since the socket was opened.
+// KernelDrops are totals since Start.
 type KernelDrops struct {
 	Packets uint64 // frames the socket saw, dropped ones included
 	Drops   uint64 // frames dropped because the ring was full

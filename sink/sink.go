@@ -96,8 +96,8 @@ func Open(cfg Config) (*Sink, error) {
 	return s, nil
 }
 
-// Start throws away what has arrived so far and begins to count. It returns at
-// once; a frame that arrives after the return is counted.
+// Start begins to count: frames that arrive after its return, and none that
+// arrived before its call.
 func (s *Sink) Start() {
 	s.starts.Do(func() { close(s.start) })
 	for _, w := range s.workers {

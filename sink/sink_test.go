@@ -266,6 +266,51 @@ func TestMoved(t *testing.T) {
 	}
 }
 
+// TestUncheckedNumber: where no checksum vouches for the numbers, one that is
+// damaged is one frame lost, not a million; a real outage of any length is told
+// from it by the frames after it; a closing frame is believed when two agree.
+func TestUncheckedNumber(t *testing.T) {
+	run := func(alter func(i uint64, f []byte), from uint64) *Result {
+		b := newBed(t, 1, 1<<20, nil)
+		b.sink.cfg.NoVerify = true
+		b.sink.Start()
+		for i := range uint64(100) {
+			n := i
+			if i >= 50 {
+				n += from
+			}
+			f := b.frame(0, n, 1)
+			alter(i, f)
+			b.wire.Inject(0, f)
+		}
+		lie := b.closing(0, 1<<40)
+		b.wire.Inject(0, lie)
+		for range 2 {
+			b.wire.Inject(0, b.closing(0, 100+from))
+		}
+		return b.end()
+	}
+	for bit := range 32 {
+		for _, at := range []uint64{0, 1, 50, 98, 99} {
+			r := run(func(i uint64, f []byte) {
+				if i == at {
+					f[42+6+bit/8] ^= 1 << (bit % 8)
+				}
+			}, 0)
+			s := r.Streams[0]
+			if s.Lost() > 1 || s.Unique()+s.Corrupt < 99 || s.Frames+s.Corrupt != 100 || r.Counts.Corrupt != s.Corrupt || r.Counts.Frames != s.Frames {
+				t.Errorf("bit %d of frame %d: frames %d, lost %d, corrupt %d, duplicates %d", bit, at, s.Frames, s.Lost(), s.Corrupt, s.Duplicates)
+			}
+		}
+	}
+	for _, outage := range []uint64{1, 1 << 16, 1<<20 - 1, 1 << 20, 1<<20 + 1, 1 << 28} {
+		r := run(func(uint64, []byte) {}, outage)
+		if s := r.Streams[0]; s.Frames != 100 || s.Lost() != outage || s.Corrupt != 0 || r.Counts.Unique != 100 {
+			t.Errorf("an outage of %d frames: %d received, %d lost, %d corrupt", outage, s.Frames, s.Lost(), s.Corrupt)
+		}
+	}
+}
+
 // TestStartDiscards: what arrived before the start is not counted, nor are its drops.
 func TestStartDiscards(t *testing.T) {
 	b := newBed(t, 1, 10, nil)
@@ -368,6 +413,7 @@ func benchWorker(t testing.TB, streams int) (*worker, func() *ring.Block) {
 	w := newWorker(s, 0)
 	b := &bed{t: t, wire: ringtest.NewWire(1 << 20), tmpl: map[int]*frames.Template{}}
 	rx := b.wire.RX()
+	_ = rx.Start() // it never fails
 	for i := range 256 {
 		b.wire.Inject(0, b.frame(i%streams, uint64(i/streams), time.Now().UnixNano()-1000))
 	}

@@ -36,6 +36,9 @@ type Stream struct {
 	Latency    *stats.Latency
 	Jitter     stats.Jitter
 
+	held      doubt // a frame whose number is far ahead and that no checksum vouches for
+	holds     bool
+	claimed   bool               // Expected is what one closing frame without a checksum says
 	doubtful  [maxDoubtful]doubt // corrupt frames whose number is not confirmed yet
 	doubtfuls int
 }
@@ -83,6 +86,41 @@ func (s *Stream) settle(from, to uint64, c *stats.RxCounts) {
 		}
 		s.LastNs = max(s.LastNs, d.receivedNs)
 	}
+}
+
+// farAhead is how many frames may be missing at once before a number that no
+// checksum vouches for has to be confirmed by the next frame: one damaged number
+// must not count as a million frames lost.
+const farAhead = 1 << 20
+
+// believe says whether a number far ahead is confirmed: the frame before, held
+// back until now, was shortly before it. Else this one is held.
+func (s *Stream) believe(seq uint32, size units.FrameSize, receivedNs int64, c *stats.RxCounts) bool {
+	if s.holds && seq-s.held.seq-1 < stats.WindowSize {
+		s.holds = false
+		s.observe(s.held.size, s.held.receivedNs, &frames.Stamp{Seq: s.held.seq}, c)
+		return true
+	}
+	s.disbelieve(c)
+	s.held, s.holds = doubt{seq, size, receivedNs}, true
+	return false
+}
+
+// disbelieve takes a frame that is held for damaged.
+func (s *Stream) disbelieve(c *stats.RxCounts) {
+	if s.holds {
+		s.holds = false
+		s.Corrupt++
+		c.Corrupt++
+	}
+}
+
+// claim says whether a closing frame that no checksum vouches for agrees with
+// the one before.
+func (s *Stream) claim(count uint64) bool {
+	agrees := s.claimed && s.Expected == count
+	s.claimed, s.Expected = true, count
+	return agrees
 }
 
 // Unique is the number of different frames received.

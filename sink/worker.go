@@ -41,7 +41,6 @@ type worker struct {
 	overflow  uint64
 	malformed uint64
 	drops     ring.KernelDrops
-	before    ring.KernelDrops // at the start of counting
 	dropsAtNs int64
 	err       error
 
@@ -74,11 +73,17 @@ func (w *worker) run(ready chan<- error) {
 		return
 	}
 	<-w.s.start
-	w.discard()
+	err = w.rx.Start()
 	close(w.started)
-	if err := w.loop(); err != nil {
+	if err == nil {
+		err = w.loop()
+	}
+	if err != nil {
 		w.err = err
 		w.s.fails.Do(func() { close(w.s.failed) })
+	}
+	for _, st := range w.streams.list {
+		st.disbelieve(&w.counts)
 	}
 	w.readDrops()
 	stats.Publish(w.shard, &w.counts)
@@ -96,20 +101,6 @@ func (w *worker) open() error {
 	}
 	w.rx = rx
 	return nil
-}
-
-// discard releases the blocks that arrived before the start, and takes the
-// kernel's drops until now as the base line.
-func (w *worker) discard() {
-	end := clock.Mono() + dropsNs
-	for clock.Mono() < end {
-		b, err := w.rx.Next(0)
-		if err != nil {
-			break
-		}
-		w.rx.Release(b)
-	}
-	w.before, _ = w.rx.Drops() // an error comes again at the first reading in loop
 }
 
 // loop counts until Stop, and then what has arrived by then.
@@ -145,11 +136,7 @@ func (w *worker) readDrops() {
 	if err != nil {
 		return // the link is lost, and Next says so; the last reading stands
 	}
-	w.drops = ring.KernelDrops{
-		Packets: d.Packets - w.before.Packets,
-		Drops:   d.Drops - w.before.Drops,
-		Freezes: d.Freezes - w.before.Freezes,
-	}
+	w.drops = d
 	w.counts.KernelDrops = w.drops.Drops
 }
 
@@ -190,6 +177,13 @@ func (w *worker) test(f *ring.Frame) {
 		st.doubt(stamp.Seq, units.FromSocket(f.WireLen), f.TimeNs)
 		return
 	}
+	if st.window.Ahead(stamp.Seq) > farAhead && w.unchecked(f) {
+		if !st.believe(stamp.Seq, units.FromSocket(f.WireLen), f.TimeNs, &w.counts) {
+			return
+		}
+	} else if st.holds {
+		st.disbelieve(&w.counts)
+	}
 	st.observe(units.FromSocket(f.WireLen), f.TimeNs, stamp, &w.counts)
 	if stamp.TimeNs != 0 {
 		st.time(f.TimeNs, stamp)
@@ -199,6 +193,11 @@ func (w *worker) test(f *ring.Frame) {
 // corrupt says that the frame's checksums are wrong.
 func (w *worker) corrupt(f *ring.Frame) bool {
 	return !w.s.cfg.NoVerify && !f.ChecksumPartial && !frames.VerifyChecksums(f.Data, &w.parsed)
+}
+
+// unchecked says that nothing shows whether the frame's stamp was damaged.
+func (w *worker) unchecked(f *ring.Frame) bool {
+	return w.s.cfg.NoVerify || f.ChecksumPartial || frames.Unchecked(f.Data, &w.parsed)
 }
 
 // closing notes how many frames its stream has.
@@ -213,7 +212,7 @@ func (w *worker) closing(f *ring.Frame) {
 		return
 	}
 	w.counts.Closing++
-	if !st.Closed {
+	if !st.Closed && (!w.unchecked(f) || st.claim(stamp.Count)) {
 		st.Closed, st.Expected = true, stamp.Count
 		if st.doubtfuls > 0 { // the last frames of the stream
 			st.settle(st.window.Next(), stamp.Count, &w.counts)

@@ -204,6 +204,7 @@ type RX struct {
 	// Guarded by the wire's lock.
 	mem   []byte // what has arrived and was not yet read
 	count int
+	open  bool
 	drops ring.KernelDrops
 	fault error
 
@@ -221,6 +222,14 @@ func (w *Wire) RX() *RX {
 	r := &RX{wire: w, woken: make(chan struct{}, 1)}
 	w.rxs = append(w.rxs, r)
 	return r
+}
+
+// Start implements ring.RX.
+func (r *RX) Start() error {
+	r.wire.mu.Lock()
+	defer r.wire.mu.Unlock()
+	r.open = true
+	return nil
 }
 
 // Fail has Next return err once what has arrived is read. Safe from any goroutine.
@@ -242,6 +251,9 @@ func (r *RX) wake() {
 const header = 4 + 8 + 4
 
 func (r *RX) receive(frame []byte, now int64) {
+	if !r.open {
+		return
+	}
 	r.drops.Packets++
 	if r.count == r.wire.capacity {
 		r.drops.Drops++

@@ -99,7 +99,7 @@ func TestAlter(t *testing.T) {
 	} {
 		w := ringtest.NewWire(100)
 		w.Alter = c.alter
-		tx, rx := w.TX(4, 60), w.RX() // fewer slots than frames
+		tx, rx := w.TX(4, 60), started(w) // fewer slots than frames
 		send(t, tx, 0, 6)
 		if got := numbers(t, rx); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
@@ -110,10 +110,17 @@ func TestAlter(t *testing.T) {
 	}
 }
 
+// started is a receiver that takes what arrives.
+func started(w *ringtest.Wire) *ringtest.RX {
+	rx := w.RX()
+	_ = rx.Start() // it never fails
+	return rx
+}
+
 // TestFaults: busy, rejected, blocked, full, lost.
 func TestFaults(t *testing.T) {
 	w := ringtest.NewWire(5)
-	tx, rx := w.TX(16, 60), w.RX()
+	tx, rx := w.TX(16, 60), started(w)
 	calls := 0
 	tx.Fault = func() error {
 		if calls++; calls == 1 {
@@ -172,7 +179,7 @@ func TestFaults(t *testing.T) {
 func TestTags(t *testing.T) {
 	w := ringtest.NewWire(10)
 	w.Now = func() int64 { return 4711 }
-	rx := w.RX()
+	rx := started(w)
 	mac := make([]byte, 12)
 	mac[11] = 1
 	for _, c := range []struct{ tags, inside []byte }{
@@ -207,7 +214,7 @@ func TestQueues(t *testing.T) {
 	const senders, each = 3, 5000
 	w := ringtest.NewWire(senders * each)
 	w.Queue = func(f []byte) int { return int(binary.BigEndian.Uint64(f)) / each }
-	rxs := []*ringtest.RX{w.RX(), w.RX()} // the last sender's frames have nowhere to go
+	rxs := []*ringtest.RX{started(w), started(w)} // the last sender's frames have nowhere to go
 	for i := range senders {
 		go send(t, w.TX(50, 60), i*each, each)
 	}
@@ -273,7 +280,7 @@ func TestContract(t *testing.T) {
 					t.Errorf("%s: panic %q, want %q", c.name, got, c.want)
 				}
 			}()
-			c.f(w.TX(4, 60), w.RX())
+			c.f(w.TX(4, 60), started(w))
 		}()
 	}
 }

@@ -66,6 +66,9 @@ func openRX(t testing.TB, r netdev.Ref, o tpacket.RXOptions) *tpacket.RX {
 		rx, err = tpacket.OpenRX(o)
 		return err
 	})
+	if err := rx.Start(); err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() {
 		if err := rx.Close(); err != nil {
 			t.Error(err)
@@ -727,6 +730,58 @@ func TestFanout(t *testing.T) {
 	}
 }
 
+// TestFanoutUnderTraffic: the rings of a group that open one after the other
+// while frames come in see each frame once, and none from before all of them
+// have joined.
+func TestFanoutUnderTraffic(t *testing.T) {
+	const rings = 4
+	txEnd, rxEnd := testnet.Wire(t, lab.Options{})
+	tx := openTX(t, txEnd, tpacket.TXOptions{})
+	next := uint64(0)
+	sendSome := func() { // of every stream
+		for range 4 * rings {
+			b := make([]byte, 18)
+			binary.BigEndian.PutUint16(b, 0x9e37)
+			binary.BigEndian.PutUint16(b[4:], uint16(next%rings))
+			binary.BigEndian.PutUint64(b[10:], next)
+			send(t, tx, append([]byte{2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1}, udp(false, 0, b)...))
+			next++
+		}
+	}
+	var fanout tpacket.Fanout
+	var rxs []*tpacket.RX
+	for i := range rings {
+		var rx *tpacket.RX
+		testnet.In(t, rxEnd, func() (err error) {
+			rx, err = tpacket.OpenRX(tpacket.RXOptions{Interface: rxEnd.Name, Index: index(t, rxEnd), Queue: i, Fanout: &fanout, Blocks: 4})
+			return err
+		})
+		defer rx.Close()
+		rxs = append(rxs, rx)
+		sendSome()
+	}
+	joined := next
+	for _, rx := range rxs {
+		if err := rx.Start(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sendSome()
+	seen := map[uint64]bool{}
+	for i, rx := range rxs {
+		receive(t, rx, 4, func(f *ring.Frame) {
+			n := binary.BigEndian.Uint64(f.Data[len(f.Data)-8:])
+			if n < joined || seen[n] || n%rings != uint64(i) {
+				t.Errorf("ring %d: frame %d, the first that counts being %d; seen before: %v", i, n, joined, seen[n])
+			}
+			seen[n] = true
+		})
+		if d, err := rx.Drops(); err != nil || d.Packets != 4 {
+			t.Errorf("ring %d: the kernel counts %+v, %v", i, d, err)
+		}
+	}
+}
+
 // TestOpenErrors: they name interface, queue and operation, wrap what the kernel
 // said, and leave nothing open.
 func TestOpenErrors(t *testing.T) {
@@ -906,6 +961,9 @@ func TestSignalsAreNoTimeout(t *testing.T) {
 			return err
 		}
 		defer rx.Close()
+		if err := rx.Start(); err != nil {
+			return err
+		}
 		const wait = 100 * time.Millisecond
 		pid, tid := unix.Getpid(), unix.Gettid()
 		stop := make(chan bool)

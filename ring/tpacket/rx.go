@@ -42,6 +42,7 @@ type RX struct {
 	next  int // the block that the kernel fills or has just filled
 	block ring.Block
 	drops ring.KernelDrops
+	lost  error // the socket's error, told once it has been read out
 }
 
 var _ ring.RX = (*RX)(nil)
@@ -90,6 +91,9 @@ func (r *RX) setUp(o RXOptions) error {
 		return s.errorf("mmap of "+size(length), err)
 	}
 	r.view(mem, o.BlockSize, o.Blocks)
+	if err := s.shut(); err != nil {
+		return err
+	}
 	if err := s.bind(o.Index, unix.ETH_P_ALL); err != nil {
 		return err
 	}
@@ -112,6 +116,14 @@ func (r *RX) view(mem *shm.Mem, blockSize, blocks int) {
 		r.status[i] = mem.Word(i*blockSize + blockStatus)
 		r.blocks[i] = mem.Bytes(i*blockSize, blockSize)
 	}
+}
+
+// Start implements ring.RX.
+func (r *RX) Start() error {
+	if err := unix.SetsockoptInt(r.sock.fd, unix.SOL_SOCKET, unix.SO_DETACH_FILTER, 0); err != nil {
+		return r.sock.errorf("SO_DETACH_FILTER", err)
+	}
+	return nil
 }
 
 // Next implements ring.RX.
@@ -141,12 +153,14 @@ func (r *RX) load(i int) *ring.Block {
 // wait returns nil once the next block is ours.
 func (r *RX) wait(wait time.Duration) error {
 	for end := time.Now().Add(wait); ; wait = time.Until(end) {
-		err := r.sock.poll(unix.POLLIN, max(wait, 0))
-		if r.status[r.next].Load()&unix.TP_STATUS_USER != 0 {
-			return nil // also after an error: what has arrived is read first
+		if r.lost == nil {
+			r.lost = r.sock.poll(unix.POLLIN, max(wait, 0))
 		}
-		if err != nil {
-			return err
+		if r.status[r.next].Load()&unix.TP_STATUS_USER != 0 {
+			return nil // also after an error, which is kept: what has arrived is read first
+		}
+		if r.lost != nil {
+			return r.lost
 		}
 		// The runtime's own signals end a poll early: that is no timeout.
 		if !time.Now().Before(end) {
