@@ -69,6 +69,19 @@ func MakeRates(frames, octets uint64, seconds float64) Rates {
 	return r
 }
 
+// WindowRates divides by a window's own length: its frames are those of the
+// window, not of a first and a last frame.
+func WindowRates(frames, octets uint64, seconds float64) Rates {
+	r := Rates{Frames: frames, Bytes: octets}
+	if seconds <= 0 {
+		return r
+	}
+	r.PPS = float64(frames) / seconds
+	r.L2Bps = float64(octets) * 8 / seconds
+	r.L1Bps = r.L2Bps + r.PPS*wireOverhead*8
+	return r
+}
+
 // wireOverhead is preamble, SFD and inter-frame gap, octets a frame (IEEE 802.3).
 const wireOverhead = 20
 
@@ -86,7 +99,9 @@ type TX struct {
 	LineRatePercent *float64  `json:"line_rate_percent"` // null: the link speed is not known
 	Offered         uint64    `json:"offered"`           // frames given to the kernel
 	Unsent          uint64    `json:"unsent"`            // of these, not sent by the port
-	Errors          uint64    `json:"errors"`            // of these, refused by the kernel for their form
+	Errors          uint64    `json:"errors"`            // refused by the kernel for their form, or failed by the port
+	Missed          uint64    `json:"missed"`            // frames of a random pattern that were due and not offered in time
+	RateError       *float64  `json:"rate_error"`        // sent rate over that of the schedule, less 1, from the first frame to the last; null: no schedule
 	Busy            uint64    `json:"busy"`              // times the device took no more for a while
 	LateEvents      uint64    `json:"late_events"`       // times a paced sender was more than a millisecond late; it caught up
 	LateMaxNs       int64     `json:"late_max_ns"`       // and by how much at most

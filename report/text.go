@@ -181,7 +181,7 @@ func (t *text) rates(tx *TX, rx *RX, loss *Loss) {
 		t.line("late        %s times by more than 1 ms, at most %s, and caught up", units.FormatCount(tx.LateEvents), ns(float64(tx.LateMaxNs)))
 	}
 	if tx != nil && tx.Errors > 0 {
-		t.line("refused     %s frames by the kernel, for their form", units.FormatCount(tx.Errors))
+		t.line("errors      %s frames refused by the kernel or failed by the port", units.FormatCount(tx.Errors))
 	}
 }
 

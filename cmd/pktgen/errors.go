@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"syscall"
 
+	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
 
 	"pktgen/frames"
@@ -69,8 +70,9 @@ func classify(err error) (code int, hint string) {
 	var usage usageError
 	var size *frames.SizeError
 	var stop interrupted
+	var asked cli.ExitCoder
 	switch {
-	case errors.As(err, &usage):
+	case errors.As(err, &usage), errors.As(err, &asked): // the latter: help on what is not there
 		return exitUsage, ""
 	case errors.As(err, &size):
 		return exitUsage, fmt.Sprintf("use --size %d or more, or --no-stamp", size.Min)

@@ -18,6 +18,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/urfave/cli/v2"
 
@@ -49,7 +50,11 @@ func execute(args []string, stdout, stderr io.Writer) int {
 	go func() {
 		s, _ := (<-signals).(syscall.Signal)
 		cancel(interrupted{s})
+		insist(signals)
 	}()
+	// A pipe whose reader has gone is an error of the write, not the end: what was
+	// changed on the host has to be given back.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 
 	err := newApp(stdout, stderr).RunContext(ctx, args)
 	var done *finished
@@ -69,6 +74,21 @@ func execute(args []string, stdout, stderr io.Writer) int {
 	}
 	return code
 }
+
+// insist ends the process by a further signal, once the first has had its time:
+// something hangs.
+func insist(signals <-chan os.Signal) {
+	for start := time.Now(); ; {
+		s, _ := (<-signals).(syscall.Signal)
+		if time.Since(start) > endsWithin {
+			signal.Reset(s)
+			_ = syscall.Kill(os.Getpid(), s) // the kernel delivers it to this very process
+		}
+	}
+}
+
+// endsWithin is how long a run may take to end when told to.
+const endsWithin = 3 * time.Second
 
 // dropEmptyTwins takes a flag's environment twin that is empty as not set.
 func dropEmptyTwins() {

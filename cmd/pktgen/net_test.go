@@ -34,14 +34,19 @@ func identity(t *testing.T, r *report.Result) {
 	if r.Loss.Generator+r.Loss.TXNIC != r.TX.Unsent || r.TX.Offered != r.TX.Frames+r.TX.Unsent {
 		t.Errorf("offered %d, sent %d, unsent %d: %+v", r.TX.Offered, r.TX.Frames, r.TX.Unsent, *r.Loss)
 	}
-	var tx, rx, txBytes, rxBytes uint64
+	var tx, rx, txBytes, rxBytes, twice, reordered, corrupt uint64
 	for _, iv := range r.Intervals {
 		tx, txBytes = tx+iv.TX.Frames, txBytes+iv.TX.Bytes
 		rx, rxBytes = rx+iv.RX.Frames, rxBytes+iv.RX.Bytes
+		twice, reordered, corrupt = twice+iv.RX.Duplicates, reordered+iv.RX.Reordered, corrupt+iv.RX.Corrupt
 	}
 	if tx != r.TX.Frames || rx != r.RX.Frames || txBytes != r.TX.Bytes || rxBytes != r.RX.Bytes {
 		t.Errorf("intervals add up to %d, %d frames and %d, %d octets; the totals are %d, %d and %d, %d",
 			tx, rx, txBytes, rxBytes, r.TX.Frames, r.RX.Frames, r.TX.Bytes, r.RX.Bytes)
+	}
+	if twice != r.RX.Duplicates || reordered != r.RX.Reordered || corrupt != r.RX.Corrupt {
+		t.Errorf("intervals add up to %d duplicates, %d reordered, %d corrupt; the totals are %d, %d, %d",
+			twice, reordered, corrupt, r.RX.Duplicates, r.RX.Reordered, r.RX.Corrupt)
 	}
 }
 

@@ -14,6 +14,10 @@ func sumPairs(pairs []report.Pair) (*report.TX, *report.RX, *report.Loss) {
 		tx.Offered += p.TX.Offered
 		tx.Unsent += p.TX.Unsent
 		tx.Errors += p.TX.Errors
+		tx.Missed += p.TX.Missed
+		if r := p.TX.RateError; r != nil && (tx.RateError == nil || *r < *tx.RateError) {
+			tx.RateError = r // the slowest
+		}
 		tx.Busy += p.TX.Busy
 		tx.LateEvents += p.TX.LateEvents
 		tx.LateMaxNs = max(tx.LateMaxNs, p.TX.LateMaxNs)

@@ -64,6 +64,9 @@ func runAction(c *cli.Context) (err error) {
 	if len(txs) != len(rxs) {
 		return usagef("%d sending interfaces, but %d receiving ones: give as many of each", len(txs), len(rxs))
 	}
+	if c.Bool("both-ways") && t.gateway.IsValid() {
+		return usagef("--both-ways with --gateway: the gateway is that of one side only")
+	}
 	if c.Bool("both-ways") {
 		txs, rxs = append(txs[:len(txs):len(txs)], rxs...), append(rxs[:len(rxs):len(rxs)], txs...)
 	}

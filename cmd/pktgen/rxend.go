@@ -42,10 +42,12 @@ type rxEnd struct {
 	cpus      []int
 	sink      *sink.Sink
 	before    netdev.Counters
-	after     netdev.Counters
+	delta     *netdev.Counters // what the port counted during the run; nil: not known
 	notes     []string
 
 	result *sink.Result
+	total  *stats.Latency // of all streams; set by report
+	jitter stats.JitterSummary
 }
 
 // newRXEnd takes the interface: nobody else receives on it, and it answers for
@@ -158,7 +160,7 @@ func (e *rxEnd) open(own *sink.Own) error {
 		Workers: e.r.queues, CPUs: e.cpus, Enter: e.info.Ref.Enter,
 		Open: func(worker int) (ring.RX, error) {
 			return tpacket.OpenRX(tpacket.RXOptions{
-				Interface: e.info.Ref.Name, Index: e.info.Index, Queue: worker,
+				Interface: e.info.Ref.String(), Index: e.info.Index, Queue: worker,
 				Promisc: e.r.promisc, Fanout: fanout, Blocks: ringBlocks(e.r.queues),
 			})
 		},
@@ -187,11 +189,8 @@ func (e *rxEnd) start() (err error) {
 func (e *rxEnd) wait() error {
 	e.sink.Stop()
 	e.result = e.sink.Wait()
-	after, err := e.port.Counters()
-	if err != nil {
-		after = e.before
-	}
-	e.after = after
+	var err error
+	e.delta, err = countedSince(e.port, e.before)
 	return errors.Join(e.result.Err, err)
 }
 
@@ -234,20 +233,14 @@ func (e *rxEnd) report() *report.RX {
 	if e.responder != nil {
 		rx.Answered = e.responder.Answered()
 	}
-	total := stats.NewLatency()
-	var jitter stats.JitterSummary
+	total, jitter := stats.NewLatency(), stats.JitterSummary{}
 	for _, st := range r.Streams {
 		total.Merge(st.Latency)
-		j := st.Jitter.Summary()
-		if j.Count > 0 {
-			jitter.Mean = (jitter.Mean*float64(jitter.Count) + j.Mean*float64(j.Count)) / float64(jitter.Count+j.Count)
-			jitter.Count += j.Count
-			jitter.Max = max(jitter.Max, j.Max)
-			jitter.RFC3550 = max(jitter.RFC3550, j.RFC3550)
-		}
+		jitter = addJitter(jitter, st.Jitter.Summary())
 		rx.Streams = append(rx.Streams, e.stream(st))
 		rx.SenderClosed = rx.SenderClosed && st.Closed
 	}
+	e.total, e.jitter = total, jitter
 	rx.Latency = e.latency(total)
 	rx.Jitter = jitterReport(jitter)
 	for _, w := range r.Workers {
@@ -258,8 +251,11 @@ func (e *rxEnd) report() *report.RX {
 		}
 		rx.Queues = append(rx.Queues, q)
 	}
-	if e.after.Time.After(e.before.Time) {
-		rx.Port = counters(e.before, e.after)
+	if e.delta != nil {
+		rx.Port = counters(e.delta)
+	}
+	if r.Malformed > 0 {
+		e.notes = append(e.notes, fmt.Sprintf("%v: %d blocks of the receive ring were malformed, and the frames behind the fault in them are not counted", e.info.Ref, r.Malformed))
 	}
 	return rx
 }
@@ -272,7 +268,7 @@ func (e *rxEnd) stream(st *sink.Stream) report.Stream {
 		Latency: e.latency(st.Latency), Jitter: jitterReport(st.Jitter.Summary()),
 	}
 	if st.KernelGen {
-		s.Name = "kernel-pktgen"
+		s.Name = kernelStream
 	}
 	if sent := st.Sent(); sent > 0 {
 		s.LossRatio = float64(s.Lost) / float64(sent)
@@ -305,4 +301,16 @@ const (
 
 func jitterReport(j stats.JitterSummary) report.Jitter {
 	return report.Jitter{RFC3550: j.RFC3550, Mean: j.Mean, Max: j.Max, Count: j.Count}
+}
+
+// addJitter is the jitter of two sets of streams: each frame counts alike in the
+// mean; of the RFC's running estimate the greatest stands.
+func addJitter(a, b stats.JitterSummary) stats.JitterSummary {
+	if b.Count > 0 {
+		a.Mean = (a.Mean*float64(a.Count) + b.Mean*float64(b.Count)) / float64(a.Count+b.Count)
+		a.Count += b.Count
+		a.Max = max(a.Max, b.Max)
+		a.RFC3550 = max(a.RFC3550, b.RFC3550)
+	}
+	return a
 }

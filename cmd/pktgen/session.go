@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"runtime"
+	"syscall"
 	"time"
 
 	"pktgen/internal/clock"
@@ -87,9 +89,15 @@ func (s *session) run(ctx context.Context) error {
 	}
 	watch, unwatch := context.WithCancel(context.Background())
 	defer unwatch()
-	s.watch(watch)
+	if err := s.watch(watch); err != nil {
+		return err
+	}
 
+	before := clock.ReadScales()
 	err = s.measure(ctx)
+	if hostErr := s.host(before); err == nil {
+		err = hostErr
+	}
 	limit := s.fill(ctx)
 	if err == nil {
 		err = limit
@@ -116,10 +124,26 @@ func (s *session) open() error {
 	return nil
 }
 
+// host says what happened to the host since the run began that voids it, and
+// notes what spoils a part of it.
+func (s *session) host(before clock.Scales) error {
+	now := clock.ReadScales()
+	if step := now.Stepped(before); step != 0 {
+		s.result.Warnings = append(s.result.Warnings, fmt.Sprintf("this host's clock was set by %v during the run: the latency of frames under way then is wrong", step))
+	}
+	if slept := now.Slept(before); slept > sleptLeast {
+		return fmt.Errorf("this host was suspended for %v during the run", slept.Round(time.Millisecond))
+	}
+	return nil
+}
+
+// sleptLeast is more than the time between the readings of two clocks.
+const sleptLeast = 100 * time.Millisecond
+
 // watch reports the loss of any link within a moment of it.
-func (s *session) watch(ctx context.Context) {
-	watch := func(p *netdev.Port, leastMTU int) {
-		go p.Watch(ctx, func(st netdev.State) {
+func (s *session) watch(ctx context.Context) error {
+	watch := func(p *netdev.Port, leastMTU int) error {
+		return p.Watch(ctx, func(st netdev.State) {
 			err := st.Lost()
 			if err == nil && st.MTU < leastMTU {
 				err = fmt.Errorf("%v: the MTU was lowered to %d, and frames of %d octets of payload no longer pass: %w", st.Ref, st.MTU, leastMTU, netdev.ErrLost)
@@ -132,20 +156,33 @@ func (s *session) watch(ctx context.Context) {
 			}
 		})
 	}
-	for i, e := range s.tx {
-		watch(e.port, e.payload())
-		if i < len(s.rx) {
-			watch(s.rx[i].port, e.payload())
+	for _, e := range s.tx {
+		if err := watch(e.port, e.payload()); err != nil {
+			return err
 		}
 	}
-	for i := len(s.tx); i < len(s.rx); i++ {
-		watch(s.rx[i].port, 0)
+	for i, e := range s.rx {
+		leastMTU := 0
+		if i < len(s.tx) {
+			leastMTU = s.tx[i].payload()
+		}
+		if err := watch(e.port, leastMTU); err != nil {
+			return err
+		}
 	}
+	return nil
 }
 
 // drainWait is how long a run waits for frames under way after the last one
 // was sent (RFC 2544, section 23: 2 seconds).
 const drainWait = 2 * time.Second
+
+const (
+	hurryDrain = 200 * time.Millisecond // where the run was ended early
+	// drainQuiet: so long after the last frame and the closing ones no more are
+	// waited for.
+	drainQuiet = 250 * time.Millisecond
+)
 
 // measure runs the data plane; the error is what ended it early: the first,
 // of which the others are mostly echoes.
@@ -192,6 +229,11 @@ func (s *session) measure(ctx context.Context) error {
 	for _, e := range s.rx {
 		note(e.wait())
 	}
+	select {
+	case lost := <-s.lost: // while frames were under way
+		note(lost)
+	default:
+	}
 	return err
 }
 
@@ -205,9 +247,16 @@ func (s *session) follow(ctx context.Context, ended <-chan struct{}) error {
 	if len(s.tx) == 0 && s.until.duration > 0 {
 		end = time.After(s.until.duration)
 	}
-	failed := make(chan struct{}, len(s.rx))
+	failed, done := make(chan struct{}, len(s.rx)), make(chan struct{})
+	defer close(done)
 	for _, e := range s.rx {
-		go func() { <-e.sink.Failed(); failed <- struct{}{} }()
+		go func() {
+			select {
+			case <-e.sink.Failed():
+				failed <- struct{}{}
+			case <-done:
+			}
+		}()
 	}
 	for {
 		select {
@@ -223,6 +272,9 @@ func (s *session) follow(ctx context.Context, ended <-chan struct{}) error {
 			return nil // wait has the error
 		case <-tick.C:
 			s.interval(clock.Mono(), s.txSum(), s.rxSum())
+			if errors.Is(s.out.err, syscall.EPIPE) { // nobody reads what --json-stream says
+				return s.out.err
+			}
 		case <-poll.C:
 			if len(s.tx) == 0 && s.complete() {
 				return nil
@@ -248,24 +300,32 @@ func (s *session) streams() (seen, closed int) {
 	return seen, closed
 }
 
-// drain waits for the frames that are still under way.
+// drain waits for the frames that are still under way: until all have come, or
+// the senders' last words have and then nothing more for a while, which frames of
+// other flows may take another path than.
 func (s *session) drain(hurry bool) {
 	if len(s.tx) == 0 || len(s.rx) == 0 {
 		return
 	}
 	wait := drainWait
 	if hurry {
-		wait = 200 * time.Millisecond
+		wait = hurryDrain
 	}
-	want := 0
+	want, sent := 0, uint64(0)
 	for _, e := range s.tx {
-		if e.spec.Stamp {
-			want += e.t.queues
+		want += e.t.queues
+		for _, r := range e.results {
+			sent += r.Offered
 		}
 	}
-	end := time.Now().Add(wait)
-	for time.Now().Before(end) {
-		if _, closed := s.streams(); closed >= want {
+	start := time.Now()
+	last, lastAt := s.rxSum(), start
+	for time.Since(start) < wait {
+		now := s.rxSum()
+		if now != last {
+			last, lastAt = now, time.Now()
+		}
+		if _, closed := s.streams(); closed >= want && (now.Unique >= sent || time.Since(lastAt) > drainQuiet) {
 			break
 		}
 		clock.Sleep(int64(5 * time.Millisecond))
@@ -290,31 +350,21 @@ func (s *session) rxSum() (c stats.RxCounts) {
 func (s *session) interval(nowNs int64, tx stats.TxCounts, rx stats.RxCounts) {
 	iv := report.Interval{StartS: float64(s.seenNs-s.startNs) / 1e9, DurationS: float64(nowNs-s.seenNs) / 1e9}
 	if len(s.tx) > 0 {
-		r := intervalRates(tx.Sent-s.txSeen.Sent, tx.Bytes-s.txSeen.Bytes, iv.DurationS)
+		d := stats.Sub(tx, s.txSeen)
+		r := report.WindowRates(d.Sent, d.Bytes, iv.DurationS)
 		iv.TX = &r
 	}
 	if len(s.rx) > 0 {
+		d := stats.Sub(rx, s.rxSeen)
 		iv.RX = &report.IntervalRX{
-			Rates:      intervalRates(rx.Frames-s.rxSeen.Frames, rx.Bytes-s.rxSeen.Bytes, iv.DurationS),
-			Duplicates: rx.Duplicates - s.rxSeen.Duplicates, Reordered: rx.Reordered - s.rxSeen.Reordered,
-			Corrupt: rx.Corrupt - s.rxSeen.Corrupt, OtherFrames: rx.Other - s.rxSeen.Other,
-			SocketDrops: rx.KernelDrops - s.rxSeen.KernelDrops,
+			Rates:      report.WindowRates(d.Frames, d.Bytes, iv.DurationS),
+			Duplicates: d.Duplicates, Reordered: d.Reordered, Corrupt: d.Corrupt, OtherFrames: d.Other,
+			SocketDrops: d.KernelDrops,
 		}
 	}
 	s.txSeen, s.rxSeen, s.seenNs = tx, rx, nowNs
 	s.result.Intervals = append(s.result.Intervals, iv)
 	s.out.step(&iv, time.Duration(nowNs-s.startNs))
-}
-
-// intervalRates divides by the interval's own length: its frames are those of
-// a window, not of a first and a last frame.
-func intervalRates(frames, octets uint64, seconds float64) report.Rates {
-	if seconds <= 0 {
-		return report.Rates{Frames: frames, Bytes: octets}
-	}
-	pps := float64(frames) / seconds
-	l2 := float64(octets) * 8 / seconds
-	return report.Rates{Frames: frames, Bytes: octets, PPS: pps, L2Bps: l2, L1Bps: l2 + pps*20*8}
 }
 
 // fill makes the result of what the ends have; the error is a limit missed, or
@@ -410,6 +460,7 @@ func (s *session) lastInterval() {
 		}
 		if p.RX != nil {
 			c := s.rx[i].result.Counts
+			c.Duplicates = p.RX.Duplicates // account may have found more
 			rx = stats.Add(rx, c)
 		}
 	}
@@ -422,7 +473,7 @@ func (s *session) lastInterval() {
 		if iv.Frames > 0 {
 			octets = iv.Bytes / iv.Frames * n
 		}
-		*iv = intervalRates(iv.Frames-n, iv.Bytes-octets, s.result.Intervals[i].DurationS)
+		*iv = report.WindowRates(iv.Frames-n, iv.Bytes-octets, s.result.Intervals[i].DurationS)
 		s.txSeen.Sent -= n
 		s.txSeen.Bytes -= octets
 	}
@@ -446,8 +497,19 @@ func (s *session) sums() {
 		r.Pairs = nil
 	} else {
 		r.TX, r.RX, r.Loss = sumPairs(r.Pairs)
+		s.sumTimes(r.RX)
 	}
 	r.DurationS = s.seconds()
+}
+
+// sumTimes gives the sum of several pairs their latency and jitter together.
+func (s *session) sumTimes(rx *report.RX) {
+	total, jitter := stats.NewLatency(), stats.JitterSummary{}
+	for _, e := range s.rx {
+		total.Merge(e.total)
+		jitter = addJitter(jitter, e.jitter)
+	}
+	rx.Latency, rx.Jitter = s.rx[0].latency(total), jitterReport(jitter)
 }
 
 // endNs is when the run ended: when the last frame was sent, or reception stopped.
@@ -499,6 +561,19 @@ const (
 // rateTolerance is how far below the requested rate the sent one may be.
 const rateTolerance = 0.005
 
+// tolerance is rateTolerance, with four standard deviations of what n frames at
+// random times differ by.
+func (s *session) tolerance(n uint64) float64 {
+	t := rateTolerance
+	for _, e := range s.tx {
+		if e.load.Poisson {
+			t += 4 / math.Sqrt(float64(n))
+			break
+		}
+	}
+	return t
+}
+
 // judge says what the run was limited by; the tool's own limits come first, so
 // that the device under test is never blamed for them.
 func (s *session) judge() {
@@ -516,10 +591,14 @@ func (s *session) judge() {
 	if tx != nil && !r.Interrupted && float64(tx.Offered) < float64(asked)*(1-rateTolerance) {
 		say(verdictGenerator, "%d frames were asked for, %d sent in time", asked, tx.Offered)
 	}
-	if tx != nil && tx.Frames > 1 {
-		if tx.RequestedPPS != nil && tx.PPS < *tx.RequestedPPS*(1-rateTolerance) {
-			say(verdictGenerator, "%.0f frames/s were asked for, %.0f sent", *tx.RequestedPPS, tx.PPS)
-		}
+	if tx != nil && float64(tx.Missed) > float64(tx.Offered)*rateTolerance {
+		say(verdictGenerator, "%d frames were due in time and not sent", tx.Missed)
+	}
+	if tx != nil && tx.RateError != nil && *tx.RateError < -rateTolerance {
+		say(verdictGenerator, "frames were sent at %.2f %% less than the rate asked for", -*tx.RateError*100)
+	}
+	if tx != nil && tx.RequestedPPS != nil && tx.RateError == nil && tx.Frames > 1 && tx.PPS < *tx.RequestedPPS*(1-s.tolerance(tx.Frames)) {
+		say(verdictGenerator, "%.0f frames/s were asked for, %.0f sent", *tx.RequestedPPS, tx.PPS)
 	}
 	if tx != nil && tx.Frames == 0 {
 		say(verdictVoid, "no frame was sent")
@@ -580,7 +659,7 @@ func (s *session) missed() error {
 	pps := rates.PPS
 	// One frame has no rate. The tolerance is that of the verdict: a rate is
 	// measured between the frames' times, which are never quite those asked for.
-	if s.limits.minPPS > 0 && rates.Frames != 1 && pps < s.limits.minPPS*(1-rateTolerance) {
+	if s.limits.minPPS > 0 && rates.Frames != 1 && pps < s.limits.minPPS*(1-s.tolerance(rates.Frames)) {
 		return limitError{fmt.Errorf("%.1f frames/s is below --min-rate %.1f", pps, s.limits.minPPS)}
 	}
 	return nil

@@ -30,8 +30,8 @@ type txEnd struct {
 	cpus   []int
 	gen    *gen.Generator
 	before netdev.Counters
-	after  netdev.Counters
-	notes  []string // for the result's warnings
+	delta  *netdev.Counters // what the port counted during the run; nil: not known
+	notes  []string         // for the result's warnings
 
 	results []gen.Result
 }
@@ -293,7 +293,7 @@ func (e *txEnd) open() error {
 		Workers: e.t.queues, CPUs: e.cpus, Enter: e.info.Ref.Enter,
 		Open: func(worker int) (ring.TX, error) {
 			return tpacket.OpenTX(tpacket.TXOptions{
-				Interface: e.info.Ref.Name, Index: e.info.Index, Queue: worker,
+				Interface: e.info.Ref.String(), Index: e.info.Index, Queue: worker,
 				MaxFrame: templates[worker].Len(), Qdisc: e.t.qdisc,
 			})
 		},
@@ -307,12 +307,11 @@ func (e *txEnd) open() error {
 	return err
 }
 
-// Settling of the port's counters: some drivers update theirs once a second or two.
+// Settling of the port's counters: some drivers update theirs once in two seconds.
 const (
 	settleStep = 20 * time.Millisecond
 	settleFor  = 2500 * time.Millisecond
 	hurryFor   = 100 * time.Millisecond // where the run was ended early
-	settleSame = 500 * time.Millisecond // unchanged for so long: they have settled
 )
 
 // wait returns when all workers have ended, with the port's counters read after.
@@ -331,34 +330,37 @@ func (e *txEnd) wait(hurry bool) error {
 		}
 		errs = append(errs, r.Err)
 	}
-	start := clock.Mono()
-	changed := start
-	for {
-		now, err := e.port.Counters()
-		if err != nil {
-			e.after = e.before // the interface is gone, and its counters with it
+	for start := clock.Mono(); ; clock.Sleep(int64(settleStep)) {
+		var err error
+		if e.delta, err = countedSince(e.port, e.before); err != nil {
 			errs = append(errs, err)
 			break
 		}
-		if now.TxPackets != e.after.TxPackets {
-			changed = clock.Mono()
-		}
-		e.after = now
-		t := clock.Mono()
-		if now.TxPackets-e.before.TxPackets >= sent || t-start > int64(settle) || t-changed > int64(settleSame) {
+		if e.delta.TxPackets >= sent || clock.Mono()-start > int64(settle) {
 			break
 		}
-		clock.Sleep(int64(settleStep))
 	}
 	return errors.Join(errs...)
+}
+
+// countedSince is what a port has counted since; nil with an error.
+func countedSince(p *netdev.Port, before netdev.Counters) (*netdev.Counters, error) {
+	now, err := p.Counters()
+	if err != nil {
+		return nil, err
+	}
+	d, err := now.Since(before)
+	if err != nil {
+		return nil, fmt.Errorf("%v: %w", p.Ref(), err)
+	}
+	return &d, nil
 }
 
 // stalled adds to a worker's error, which knows the queue only, the interface and
 // what it says of it.
 func (e *txEnd) stalled(err error) error {
-	now, counterErr := e.port.Counters()
-	if dropped := now.TxDropped - e.before.TxDropped; counterErr == nil && dropped > 0 {
-		return withHint(fmt.Errorf("%v: %w; the port dropped %d attempts", e.info.Ref, err, dropped),
+	if d, counterErr := countedSince(e.port, e.before); counterErr == nil && d.TxDropped > 0 {
+		return withHint(fmt.Errorf("%v: %w; the port dropped %d attempts", e.info.Ref, err, d.TxDropped),
 			"look at the far end: is it up, and is its MTU large enough?")
 	}
 	return fmt.Errorf("%v: %w", e.info.Ref, err)
@@ -415,17 +417,22 @@ func (e *txEnd) report(received uint64) (*report.TX, report.Loss) {
 		sent += r.Sent
 		tx.Offered += r.Offered
 		tx.Errors += r.Rejected
+		tx.Missed += r.Missed
 		tx.Busy += r.Busy
 		tx.LateEvents += r.Late
 		tx.LateMaxNs = max(tx.LateMaxNs, r.LateMaxNs)
 	}
-	if e.counted() {
-		tx.Port = counters(e.before, e.after)
+	if e.delta != nil {
+		tx.Port = counters(e.delta)
+		tx.Errors += tx.Port.TxErrors
 		if tx.Port.TxFrames < sent {
 			e.note("%v: the kernel took %d frames, the port counted %d as sent: the rest never left", e.info.Ref, sent, tx.Port.TxFrames)
-			sent = max(tx.Port.TxFrames, min(received, sent))
+			sent = tx.Port.TxFrames
 		}
 	}
+	// What arrived was sent, also after the drain was given up or by a port whose
+	// counters lag.
+	sent = min(max(sent, received), tx.Offered)
 	tx.Rates = report.MakeRates(sent, sent*uint64(e.spec.Size), seconds)
 	tx.Unsent = tx.Offered - sent
 	if tx.Port != nil {
@@ -435,6 +442,10 @@ func (e *txEnd) report(received uint64) (*report.TX, report.Loss) {
 	if pps := e.load.Mean(e.t.duration); pps > 0 {
 		tx.RequestedPPS = &pps
 	}
+	if span := e.load.Span(tx.Offered); span > 0 && seconds > 0 {
+		r := span.Seconds()/seconds - 1
+		tx.RateError = &r
+	}
 	if e.info.SpeedBps > 0 {
 		p := tx.L1Bps / float64(e.info.SpeedBps) * 100
 		tx.LineRatePercent = &p
@@ -442,14 +453,9 @@ func (e *txEnd) report(received uint64) (*report.TX, report.Loss) {
 	return tx, loss
 }
 
-// counted says that the port's counters were read before and after.
-func (e *txEnd) counted() bool { return e.after.Time.After(e.before.Time) }
-
-func counters(before, after netdev.Counters) *report.Counters {
+func counters(d *netdev.Counters) *report.Counters {
 	return &report.Counters{
-		RxFrames: after.RxPackets - before.RxPackets, RxDropped: after.RxDropped - before.RxDropped,
-		RxErrors: after.RxErrors - before.RxErrors, RxMissed: after.RxMissed - before.RxMissed,
-		TxFrames: after.TxPackets - before.TxPackets, TxDropped: after.TxDropped - before.TxDropped,
-		TxErrors: after.TxErrors - before.TxErrors,
+		RxFrames: d.RxPackets, RxDropped: d.RxDropped, RxErrors: d.RxErrors, RxMissed: d.RxMissed,
+		TxFrames: d.TxPackets, TxDropped: d.TxDropped, TxErrors: d.TxErrors,
 	}
 }

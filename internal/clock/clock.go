@@ -25,8 +25,34 @@ func Both() (monoNs, realNs int64) {
 	return int64(t.Sub(base)), t.UnixNano()
 }
 
-// Time is the wall-clock time of a monotonic instant of this process.
-func Time(monoNs int64) time.Time { return base.Add(time.Duration(monoNs)) }
+// Scales is one reading of the clocks that tell, against one another, what
+// happened to the host between two of them.
+type Scales struct{ monoNs, bootNs, realNs int64 }
+
+// ReadScales reads them; the three are within microseconds of one another.
+func ReadScales() Scales {
+	var boot, mono unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &boot) // both are always there
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &mono)
+	return Scales{monoNs: mono.Nano(), bootNs: boot.Nano(), realNs: time.Now().UnixNano()}
+}
+
+// Slept is how long the host was suspended since before: CLOCK_BOOTTIME goes on
+// in sleep, CLOCK_MONOTONIC does not (clock_gettime(2)).
+func (s Scales) Slept(before Scales) time.Duration {
+	return time.Duration((s.bootNs - before.bootNs) - (s.monoNs - before.monoNs))
+}
+
+// Stepped is how far CLOCK_REALTIME was set since before, beyond what slewing by
+// at most 500 ppm does (adjtimex(2)): 0 where it was not.
+func (s Scales) Stepped(before Scales) time.Duration {
+	took := s.bootNs - before.bootNs
+	step := (s.realNs - before.realNs) - took
+	if slew := took/2000 + int64(time.Millisecond); step > -slew && step < slew {
+		return 0
+	}
+	return time.Duration(step)
+}
 
 // Sleep blocks the calling thread, not just the goroutine, for ns: for workers
 // that own their thread. A signal may end it early.

@@ -25,6 +25,33 @@ type Counters struct {
 	TxCarrier                               uint64
 }
 
+// Since is what was counted after before. Errors: ErrReset where one of them has
+// gone back: the driver was reset, or its counters wrapped.
+func (c Counters) Since(before Counters) (Counters, error) {
+	d := Counters{Time: c.Time}
+	for _, f := range []struct {
+		name         string
+		to           *uint64
+		after, start uint64
+	}{
+		{"rx_packets", &d.RxPackets, c.RxPackets, before.RxPackets}, {"rx_bytes", &d.RxBytes, c.RxBytes, before.RxBytes},
+		{"rx_errors", &d.RxErrors, c.RxErrors, before.RxErrors}, {"rx_dropped", &d.RxDropped, c.RxDropped, before.RxDropped},
+		{"rx_missed_errors", &d.RxMissed, c.RxMissed, before.RxMissed}, {"rx_fifo_errors", &d.RxFifo, c.RxFifo, before.RxFifo},
+		{"tx_packets", &d.TxPackets, c.TxPackets, before.TxPackets}, {"tx_bytes", &d.TxBytes, c.TxBytes, before.TxBytes},
+		{"tx_errors", &d.TxErrors, c.TxErrors, before.TxErrors}, {"tx_dropped", &d.TxDropped, c.TxDropped, before.TxDropped},
+		{"tx_carrier_errors", &d.TxCarrier, c.TxCarrier, before.TxCarrier},
+	} {
+		if f.after < f.start {
+			return Counters{}, fmt.Errorf("%w: %s went from %d to %d", ErrReset, f.name, f.start, f.after)
+		}
+		*f.to = f.after - f.start
+	}
+	return d, nil
+}
+
+// ErrReset: an interface's counters went backwards.
+var ErrReset = errors.New("the counters were reset or wrapped")
+
 // State is what may change about an interface during a run.
 type State struct {
 	Ref     Ref
@@ -82,6 +109,9 @@ func Open(r Ref) (*Port, error) {
 	}
 	return p, nil
 }
+
+// Ref is the interface.
+func (p *Port) Ref() Ref { return p.ref }
 
 // Close gives the socket back. Later calls do nothing.
 func (p *Port) Close() error {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"reflect"
 	"runtime"
 	"strings"
 	"sync"
@@ -354,4 +355,31 @@ func TestWatchEnds(t *testing.T) {
 	}
 	change(t, tx, func(h *netlink.Handle, l netlink.Link) error { return h.LinkDel(l) })
 	gone("interface removed")
+}
+
+// TestSince: no counter is forgotten, and each that goes back is an error that
+// names it.
+func TestSince(t *testing.T) {
+	var before, after netdev.Counters
+	b, a := reflect.ValueOf(&before).Elem(), reflect.ValueOf(&after).Elem()
+	after.Time = time.Now()
+	for i := 1; i < b.NumField(); i++ {
+		b.Field(i).SetUint(uint64(100 * i))
+		a.Field(i).SetUint(uint64(101 * i))
+	}
+	d, err := after.Since(before)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, v := 1, reflect.ValueOf(d); i < v.NumField(); i++ {
+		if v.Field(i).Uint() != uint64(i) {
+			t.Errorf("%s: %d, want %d", v.Type().Field(i).Name, v.Field(i).Uint(), i)
+		}
+		was := a.Field(i).Uint()
+		a.Field(i).SetUint(1)
+		if _, err := after.Since(before); !errors.Is(err, netdev.ErrReset) || !strings.Contains(err.Error(), fmt.Sprintf("from %d to 1", 100*i)) {
+			t.Errorf("%s went back: %v", v.Type().Field(i).Name, err)
+		}
+		a.Field(i).SetUint(was)
+	}
 }

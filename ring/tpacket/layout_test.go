@@ -105,6 +105,16 @@ func TestTXLayout(t *testing.T) {
 	})
 }
 
+// TestDefaultSlots: a ring of large frames takes no more memory than one of small
+// ones, and still has a batch's worth of slots.
+func TestDefaultSlots(t *testing.T) {
+	for _, c := range []struct{ maxFrame, slots int }{{60, 4096}, {1514, 4096}, {9018, 4096}, {16352, 4096}, {32736, 2048}, {MaxFrame, 1023}} {
+		if got := defaultSlots(c.maxFrame); got != c.slots {
+			t.Errorf("frames of %d octets: %d slots, want %d", c.maxFrame, got, c.slots)
+		}
+	}
+}
+
 func TestTXLayoutRefuses(t *testing.T) {
 	for _, c := range []struct {
 		maxFrame, slots int

@@ -15,7 +15,18 @@ import (
 // DefaultTXSlots is the number of slots of a TX ring. On a veth pair 256 to
 // 8192 slots differ by less than the noise; a NIC keeps slots until it has
 // sent them, so the ring must be longer than the NIC's own (512 to 4096).
-const DefaultTXSlots = 4096
+// Of frames so large that they would take more than maxTXRing there are fewer,
+// leastTXSlots at least.
+const (
+	DefaultTXSlots = 4096
+	leastTXSlots   = 256
+	maxTXRing      = 64 << 20 // octets
+)
+
+// defaultSlots is the number of slots of a ring for frames of up to maxFrame octets.
+func defaultSlots(maxFrame int) int {
+	return max(leastTXSlots, min(DefaultTXSlots, maxTXRing/(v2Data+maxFrame)))
+}
 
 // TXOptions describe a TX ring.
 type TXOptions struct {
@@ -23,7 +34,7 @@ type TXOptions struct {
 	Index     int    // interface index in the namespace of the calling thread
 	Queue     int    // worker number, for errors
 	MaxFrame  int    // largest frame, octets without FCS, 1..MaxFrame
-	Slots     int    // at least; 0 = DefaultTXSlots
+	Slots     int    // at least; 0 = DefaultTXSlots, or fewer of large frames
 	Qdisc     bool   // go through the queueing discipline instead of past it (PACKET_QDISC_BYPASS)
 }
 
@@ -48,7 +59,7 @@ var _ ring.TX = (*TX)(nil)
 // namespace. Errors name the operation, the interface and the queue.
 func OpenTX(o TXOptions) (*TX, error) {
 	if o.Slots == 0 {
-		o.Slots = DefaultTXSlots
+		o.Slots = defaultSlots(o.MaxFrame)
 	}
 	g, err := txLayout(o.MaxFrame, o.Slots)
 	if err != nil {
