@@ -33,6 +33,7 @@ type Config struct {
 	Count    uint64                            // frames of all workers together; 0: no limit
 	Duration time.Duration                     // 0: no limit
 	Batch    int                               // 0: DefaultBatch or FullBatch
+	Sampling stats.Sampling                    // the frames of a paced run whose leaving is asked about; zero: none
 	Refill   bool                              // copy the whole template into the slot for each frame
 }
 
@@ -72,6 +73,11 @@ type Result struct {
 	FirstNs     int64  // first frame handed over, monotonic
 	LastNs      int64  // last frame handed over or, where the ring drained afterwards, taken
 	Err         error  // what ended the worker early
+
+	// Of the frames sampled; nil where the kernel keeps no such times.
+	Gaps    *stats.Latency // ns between consecutive frames as they left
+	Lag     *stats.Latency // ns from a frame's stamp to its leaving the driver
+	Samples []stats.Sample // the first of them: when they left
 }
 
 // Open starts the workers and returns when each has its ring. On an error all

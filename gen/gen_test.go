@@ -304,6 +304,57 @@ func TestCloseWithoutStart(t *testing.T) {
 	}
 }
 
+// TestDepartures: what the kernel says of the sampled frames is put to their
+// sequence numbers; a device that tells nothing, or ends telling, does no harm.
+func TestDepartures(t *testing.T) {
+	b := newBed(t, 1, 1024)
+	b.cfg.Pattern.Rate, b.cfg.Count = units.FrameRate{Num: 20_000, Den: 1e9}, 3000
+	b.cfg.Sampling = stats.NewSampling(25_600, 0) // runs of 16 in 256
+	g, err := Open(b.cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.Start()
+	r := g.Wait()[0]
+	g.Close(0)
+	want := 0
+	for seq := range uint64(3000) {
+		if b.cfg.Sampling.Has(seq) {
+			want++
+		}
+	}
+	if want == 0 || want == 3000 {
+		t.Fatalf("%d of 3000 sampled", want)
+	}
+	if len(r.Samples) != want || r.Lag.Count() != uint64(want) {
+		t.Errorf("%d times, %d lags, want %d", len(r.Samples), r.Lag.Count(), want)
+	}
+	if runs := uint64(want) / stats.SampleRun; r.Gaps.Count() != uint64(want)-runs-1 && r.Gaps.Count() != uint64(want)-runs {
+		t.Errorf("%d gaps in %d runs of %d", r.Gaps.Count(), runs, want)
+	}
+	for i, s := range r.Samples {
+		if !b.cfg.Sampling.Has(s.Seq) || (i > 0 && (s.Seq <= r.Samples[i-1].Seq || s.TimeNs < r.Samples[i-1].TimeNs)) {
+			t.Fatalf("sample %d: %+v", i, s)
+		}
+	}
+	if l := r.Lag.Summary(); l.Min <= 0 || l.Negative != 0 {
+		t.Errorf("%+v", l)
+	}
+
+	b = newBed(t, 1, 1024)
+	b.cfg.Pattern.Rate, b.cfg.Count = units.FrameRate{Num: 20_000, Den: 1e9}, 300
+	b.cfg.Sampling = stats.NewSampling(1, 0)
+	b.txs[0].NoStamp = errors.New("not here")
+	if g, err = Open(b.cfg); err != nil {
+		t.Fatal(err)
+	}
+	g.Start()
+	if r := g.Wait()[0]; r.Sent != 300 || r.Gaps != nil && r.Gaps.Count() != 0 {
+		t.Errorf("%d sent, of 300", r.Sent)
+	}
+	g.Close(0)
+}
+
 // TestSlowDrain: frames leave the ring long after they were handed over; the
 // time of sending includes that.
 func TestSlowDrain(t *testing.T) {

@@ -61,6 +61,7 @@ type worker struct {
 	tx    ring.TX
 	tmpl  *frames.Template
 	proto []byte // the template's octets, for refill
+	left  departures
 
 	seq    uint64 // frames given to the kernel: the next sequence number
 	counts stats.TxCounts
@@ -123,6 +124,9 @@ func (w *worker) open() error {
 	}
 	w.tx = tx
 	w.tx.Prefill(func(slot []byte) int { return copy(slot, w.proto) })
+	if !cfg.Pattern.Unlimited() {
+		w.left = newDepartures(tx, cfg.Sampling)
+	}
 	return nil
 }
 
@@ -142,6 +146,7 @@ func (w *worker) loop() error {
 		}
 	}
 	for !w.g.stop.Load() {
+		w.left.read() // one a batch: a run of them at once would make the next frames late
 		if now >= endNs {
 			w.result.Missed = w.pacer.Behind(lastNs)
 			return nil
@@ -187,6 +192,7 @@ func (w *worker) noteLate(byNs int64) {
 
 // send stamps and sends one batch.
 func (w *worker) send(slots [][]byte) error {
+	w.left.arm(w.seq, len(slots))
 	mono, real := clock.Both()
 	if w.seq == 0 {
 		w.result.FirstNs = mono
@@ -200,6 +206,7 @@ func (w *worker) send(slots [][]byte) error {
 	for i, s := range slots {
 		w.tmpl.Apply(s, w.seq+uint64(i), real)
 	}
+	w.left.stamped(w.seq, len(slots), real)
 	w.tx.Commit(slots)
 	w.seq += uint64(len(slots))
 	w.pacer.Sent(len(slots))
@@ -308,6 +315,9 @@ func (w *worker) finishResult() {
 	r.Offered, r.Sent, r.Rejected, r.Busy = w.seq, c.Sent, c.Rejected, c.Busy
 	r.Unsent = w.seq - c.Sent - c.Rejected
 	r.Bytes = w.counts.Bytes
+	for w.left.read() {
+	}
+	r.Gaps, r.Lag, r.Samples = w.left.gaps, w.left.lag, w.left.samples
 }
 
 // publish makes the counters seen outside.

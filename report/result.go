@@ -95,16 +95,18 @@ type TX struct {
 	Iface   string `json:"iface"`
 	Backend string `json:"backend"`
 	Rates
-	RequestedPPS    *float64  `json:"requested_pps"`     // null: as fast as it goes
-	LineRatePercent *float64  `json:"line_rate_percent"` // null: the link speed is not known
-	Offered         uint64    `json:"offered"`           // frames given to the kernel
-	Unsent          uint64    `json:"unsent"`            // of these, not sent by the port
-	Errors          uint64    `json:"errors"`            // refused by the kernel for their form, or failed by the port
-	Missed          uint64    `json:"missed"`            // frames of a random pattern that were due and not offered in time
-	RateError       *float64  `json:"rate_error"`        // sent rate over that of the schedule, less 1, from the first frame to the last; null: no schedule
-	Busy            uint64    `json:"busy"`              // times the device took no more for a while
-	LateEvents      uint64    `json:"late_events"`       // times a paced sender was more than a millisecond late; it caught up
-	LateMaxNs       int64     `json:"late_max_ns"`       // and by how much at most
+	RequestedPPS    *float64  `json:"requested_pps"`          // null: as fast as it goes
+	LineRatePercent *float64  `json:"line_rate_percent"`      // null: the link speed is not known
+	Offered         uint64    `json:"offered"`                // frames given to the kernel
+	Unsent          uint64    `json:"unsent"`                 // of these, not sent by the port
+	Errors          uint64    `json:"errors"`                 // refused by the kernel for their form, or failed by the port
+	Missed          uint64    `json:"missed"`                 // frames of a random pattern that were due and not offered in time
+	RateError       *float64  `json:"rate_error"`             // sent rate over that of the schedule, less 1, from the first frame to the last; null: no schedule
+	Busy            uint64    `json:"busy"`                   // times the device took no more for a while
+	LateEvents      uint64    `json:"late_events"`            // times a paced sender was more than a millisecond late; it caught up
+	LateMaxNs       int64     `json:"late_max_ns"`            // and by how much at most
+	Gaps            *Spread   `json:"gap_ns,omitempty"`       // between consecutive frames as they left, of a sample; per stream
+	StampLag        *Spread   `json:"stamp_lag_ns,omitempty"` // from a frame's stamp to its leaving the driver, of a sample
 	Queues          []Queue   `json:"queues"`
 	Port            *Counters `json:"port,omitempty"` // the interface's own counters over the run
 	DstMAC          string    `json:"dst_mac,omitempty"`
@@ -148,11 +150,26 @@ type RX struct {
 	SocketDrops  uint64    `json:"socket_drops"`        // frames this tool's ring had no room for, of any kind
 	Answered     uint64    `json:"neighbours_answered"` // ARP requests and neighbour solicitations
 	Latency      Latency   `json:"latency_ns"`
+	Sampled      *Latency  `json:"latency_sampled_ns,omitempty"` // from the driver's own time of sending, where it keeps one
 	Jitter       Jitter    `json:"jitter_ns"`
+	Gaps         *Spread   `json:"gap_ns,omitempty"` // between consecutive arrivals of a stream
 	Streams      []Stream  `json:"streams"`
 	Queues       []Queue   `json:"queues"`
 	Port         *Counters `json:"port,omitempty"`
 	SenderClosed bool      `json:"sender_closed"` // closing frames of every stream arrived, so that the lost tail is known
+}
+
+// Spread is how a time is distributed, ns.
+type Spread struct {
+	Count uint64  `json:"count"`
+	Min   int64   `json:"min"`
+	Mean  float64 `json:"mean"`
+	P50   int64   `json:"p50"`
+	P90   int64   `json:"p90"`
+	P99   int64   `json:"p99"`
+	P999  int64   `json:"p99_9"`
+	P9999 int64   `json:"p99_99"`
+	Max   int64   `json:"max"`
 }
 
 // Latency is one-way, from the stamp to the receive time. With clock "none" the
@@ -168,6 +185,10 @@ type Latency struct {
 	Max   *int64   `json:"max"`
 	Count uint64   `json:"count"`
 	Clock string   `json:"clock"` // same-host, synced, round-trip, none
+	// Send and Receive say what noted the times: "stamp" (this tool, as it made the
+	// frame), "kernel" (the driver handed it over; it came to the kernel).
+	Send    string `json:"send_time,omitempty"`
+	Receive string `json:"receive_time,omitempty"`
 	// Negative counts the frames whose receive time lay before their stamp: the
 	// clock was set meanwhile. They are in no other figure.
 	Negative uint64 `json:"negative,omitempty"`
@@ -236,11 +257,12 @@ type Interval struct {
 // IntervalRX is the receiving side of an interval.
 type IntervalRX struct {
 	Rates
-	Duplicates  uint64 `json:"duplicates"`
-	Reordered   uint64 `json:"reordered"`
-	Corrupt     uint64 `json:"corrupt"`
-	OtherFrames uint64 `json:"other_frames"`
-	SocketDrops uint64 `json:"socket_drops"`
+	Duplicates  uint64   `json:"duplicates"`
+	Reordered   uint64   `json:"reordered"`
+	Corrupt     uint64   `json:"corrupt"`
+	OtherFrames uint64   `json:"other_frames"`
+	SocketDrops uint64   `json:"socket_drops"`
+	Latency     *Latency `json:"latency_ns,omitempty"`
 }
 
 // MarshalJSON writes empty lists where there are none.

@@ -47,6 +47,17 @@ type TX interface {
 	Close() error
 }
 
+// Stamper is a TX whose kernel can tell when frames have left. Owned as TX is.
+type Stamper interface {
+	// Stamp has the kernel note when each frame that is sent from now on leaves, or
+	// no longer. The frames are numbered from 0 each time it is turned on.
+	Stamp(on bool) error
+	// ReadStamp returns the number of a frame that has left, and when, ns since the
+	// Unix epoch; ok is false where there is none. It does not wait. A device that
+	// keeps no time, or a queue that is full, leaves frames out.
+	ReadStamp() (n uint32, timeNs int64, ok bool)
+}
+
 // TXCounts are totals since the ring was opened, in frames.
 type TXCounts struct {
 	Sent     uint64 // done with by the kernel: taken by the driver, unless larger than the MTU

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"pktgen/ring"
 	"pktgen/stats"
@@ -27,8 +28,12 @@ type Config struct {
 	NoVerify   bool                              // take checksums as right: no corrupt frame is found
 }
 
-// Own names the streams of one sender: Count ids from First on, of one run.
-type Own struct{ RunID, First, Count uint16 }
+// Own names the streams of one sender: Count ids from First on, of one run, and
+// the frames of them whose arrival is kept.
+type Own struct {
+	RunID, First, Count uint16
+	Sampling            stats.Sampling
+}
 
 // Sink is a set of workers. Its methods are safe from any goroutine.
 type Sink struct {
@@ -39,6 +44,7 @@ type Sink struct {
 	start   chan struct{}
 	starts  sync.Once
 	stop    atomic.Bool
+	cuts    atomic.Uint64 // times that Cut was called
 	stopped sync.WaitGroup
 	failed  chan struct{} // closed when a worker ends by an error
 	fails   sync.Once
@@ -52,6 +58,8 @@ type Result struct {
 	Malformed uint64 // blocks whose offsets led out of them
 	FirstNs   int64  // receive time of the first of our frames, ns since the Unix epoch
 	LastNs    int64
+	Gaps      *stats.Latency // ns between consecutive arrivals of a stream, of all streams
+	Rest      *stats.Latency // latencies since the last Cut
 	Workers   []WorkerResult
 	Err       error // what ended a worker early
 }
@@ -108,6 +116,35 @@ func (s *Sink) Start() {
 // Stop asks the workers to end, once they have counted what has arrived.
 func (s *Sink) Stop() { s.stop.Store(true); s.starts.Do(func() { close(s.start) }) }
 
+// Cut returns the latencies observed since the last Cut, of all streams. Each is
+// in one Cut, or in the Result's Rest. It waits until every worker has handed over
+// what it has, or has ended: some 20 ms at most. For one goroutine.
+func (s *Sink) Cut() *stats.Latency {
+	n := s.cuts.Add(1)
+	for _, w := range s.workers {
+		for w.cut.Load() != n && !w.ended.Load() {
+			time.Sleep(cutPoll)
+		}
+	}
+	return s.gather()
+}
+
+// cutPoll is how often Cut looks.
+const cutPoll = time.Millisecond
+
+// gather merges what the workers have handed over, and gives it back to be used again.
+func (s *Sink) gather() *stats.Latency {
+	total := stats.NewLatency()
+	for _, w := range s.workers {
+		if l := w.handed.Swap(nil); l != nil {
+			total.Merge(l)
+			l.Reset()
+			w.spare.Store(l)
+		}
+	}
+	return total
+}
+
 // Failed is closed when a worker has ended by an error, such as a lost link.
 func (s *Sink) Failed() <-chan struct{} { return s.failed }
 
@@ -127,10 +164,12 @@ func (s *Sink) Streams() (seen, closed int) {
 // Wait returns when every worker has ended.
 func (s *Sink) Wait() *Result {
 	s.stopped.Wait()
-	r := &Result{}
+	r := &Result{Gaps: stats.NewLatency(), Rest: s.gather()}
 	byKey := map[key]*Stream{}
 	var errs []error
 	for _, w := range s.workers {
+		r.Rest.Merge(w.latency)
+		r.Gaps.Merge(w.gaps)
 		r.Overflow += w.overflow
 		r.Malformed += w.malformed
 		r.Counts = stats.Add(r.Counts, w.counts)

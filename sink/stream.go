@@ -35,6 +35,9 @@ type Stream struct {
 	Expected   uint64 // the count in it
 	Latency    *stats.Latency
 	Jitter     stats.Jitter
+	Samples    []stats.Sample // when the sampled frames came: the first of them
+
+	sampling stats.Sampling
 
 	held      doubt // a frame whose number is far ahead and that no checksum vouches for
 	holds     bool
@@ -187,6 +190,9 @@ func (s *Stream) time(receivedNs int64, stamp *frames.Stamp) {
 	transit := receivedNs - stamp.TimeNs
 	s.Latency.Observe(transit)
 	s.Jitter.Observe(transit)
+	if s.sampling.Has(uint64(stamp.Seq)) && len(s.Samples) < cap(s.Samples) {
+		s.Samples = append(s.Samples, stats.Sample{Seq: uint64(stamp.Seq), TimeNs: receivedNs})
+	}
 }
 
 // table finds streams by key: open addressing, never more than half full. It

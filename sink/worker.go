@@ -44,6 +44,13 @@ type worker struct {
 	dropsAtNs int64
 	err       error
 
+	gaps    *stats.Latency
+	latency *stats.Latency                // since the last cut
+	handed  atomic.Pointer[stats.Latency] // to Cut
+	spare   atomic.Pointer[stats.Latency] // back from it
+	cut     atomic.Uint64                 // the last one that was answered
+	ended   atomic.Bool
+
 	started chan struct{}
 	seen    atomic.Uint32 // streams
 	closed  atomic.Uint32 // streams whose closing frame has come
@@ -55,6 +62,7 @@ func newWorker(s *Sink, index int) *worker {
 		streams: newTable(s.cfg.MaxStreams),
 		shard:   s.counts.Shard(index),
 		started: make(chan struct{}),
+		gaps:    stats.NewLatency(), latency: stats.NewLatency(),
 	}
 	if s.cfg.CPUs != nil {
 		w.cpu = s.cfg.CPUs[index]
@@ -66,6 +74,7 @@ func newWorker(s *Sink, index int) *worker {
 // pinned, and may stand in another network namespace.
 func (w *worker) run(ready chan<- error) {
 	runtime.LockOSThread()
+	defer w.ended.Store(true)
 	err := w.open()
 	ready <- err
 	if err != nil {
@@ -122,6 +131,9 @@ func (w *worker) loop() error {
 			w.readDrops()
 		}
 		stats.Publish(w.shard, &w.counts)
+		if cut := w.s.cuts.Load(); cut != w.cut.Load() {
+			w.handOver(cut)
+		}
 		if endNs == 0 && w.s.stop.Load() {
 			wait, endNs = lastWait, now+lastNs
 		}
@@ -129,6 +141,17 @@ func (w *worker) loop() error {
 			return nil
 		}
 	}
+}
+
+// handOver gives Cut the latencies since the last one.
+func (w *worker) handOver(cut uint64) {
+	fresh := w.spare.Swap(nil)
+	if fresh == nil {
+		fresh = stats.NewLatency()
+	}
+	w.handed.Store(w.latency)
+	w.latency = fresh
+	w.cut.Store(cut)
 }
 
 func (w *worker) readDrops() {
@@ -184,8 +207,12 @@ func (w *worker) test(f *ring.Frame) {
 	} else if st.holds {
 		st.disbelieve(&w.counts)
 	}
+	if st.LastNs != 0 {
+		w.gaps.Observe(f.TimeNs - st.LastNs)
+	}
 	st.observe(units.FromSocket(f.WireLen), f.TimeNs, stamp, &w.counts)
 	if stamp.TimeNs != 0 {
+		w.latency.Observe(f.TimeNs - stamp.TimeNs)
 		st.time(f.TimeNs, stamp)
 	}
 }
@@ -242,6 +269,9 @@ func (w *worker) stream(stamp *frames.Stamp, corrupt bool) *Stream {
 		w.overflow++
 		return nil
 	}
+	if own != nil && own.Sampling.Any() && !st.KernelGen {
+		st.sampling, st.Samples = own.Sampling, make([]stats.Sample, 0, stats.MaxSamples)
+	}
 	w.seen.Add(1)
 	return st
 }
@@ -269,4 +299,5 @@ func (s *Stream) merge(o *Stream) {
 		s.window = o.window
 	}
 	s.Latency.Merge(o.Latency)
+	s.Samples = append(s.Samples, o.Samples...)
 }

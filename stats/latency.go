@@ -70,6 +70,12 @@ func (l *Latency) Merge(o *Latency) {
 	l.over += o.over
 }
 
+// Reset forgets all of it.
+func (l *Latency) Reset() {
+	l.hist.Reset()
+	*l = Latency{hist: l.hist, min: math.MaxInt64}
+}
+
 // Count is the number of latencies, negative ones not counted.
 func (l *Latency) Count() uint64 { return l.count }
 

@@ -241,7 +241,7 @@ func (e *rxEnd) report() *report.RX {
 		rx.SenderClosed = rx.SenderClosed && st.Closed
 	}
 	e.total, e.jitter = total, jitter
-	rx.Latency = e.latency(total)
+	rx.Latency, rx.Gaps = e.latency(total), spread(r.Gaps)
 	rx.Jitter = jitterReport(jitter)
 	for _, w := range r.Workers {
 		q := report.Queue{Queue: w.Worker, Frames: w.Frames, Drops: w.Drops.Drops,
@@ -284,12 +284,21 @@ func (e *rxEnd) latency(l *stats.Latency) report.Latency {
 	if e.r.clock == clockNone {
 		return report.Latency{Clock: clockNone}
 	}
-	out := report.Latency{Clock: e.r.clock, Count: s.Count, Negative: s.Negative}
+	out := report.Latency{Clock: e.r.clock, Count: s.Count, Negative: s.Negative, Send: "stamp", Receive: "kernel"}
 	if s.Count > 0 {
 		out.Min, out.Mean, out.Max = &s.Min, &s.Mean, &s.Max
 		out.P50, out.P90, out.P99, out.P999, out.P9999 = &s.P50, &s.P90, &s.P99, &s.P999, &s.P9999
 	}
 	return out
+}
+
+// spread is nil of nothing.
+func spread(l *stats.Latency) *report.Spread {
+	if l == nil || l.Count() == 0 {
+		return nil
+	}
+	s := l.Summary()
+	return &report.Spread{Count: s.Count, Min: s.Min, Mean: s.Mean, P50: s.P50, P90: s.P90, P99: s.P99, P999: s.P999, P9999: s.P9999, Max: s.Max}
 }
 
 // What is known of the clocks of the two ends.

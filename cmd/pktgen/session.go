@@ -110,7 +110,7 @@ func (s *session) open() error {
 	for i, e := range s.rx {
 		var own *sink.Own
 		if len(s.tx) > 0 {
-			own = &sink.Own{RunID: s.runID, First: s.tx[i].spec.StreamID, Count: uint16(s.tx[i].t.queues)}
+			own = &sink.Own{RunID: s.runID, First: s.tx[i].spec.StreamID, Count: uint16(s.tx[i].t.queues), Sampling: s.tx[i].sampling()}
 		}
 		if err := e.open(own); err != nil {
 			return err
@@ -271,7 +271,8 @@ func (s *session) follow(ctx context.Context, ended <-chan struct{}) error {
 		case <-failed:
 			return nil // wait has the error
 		case <-tick.C:
-			s.interval(clock.Mono(), s.txSum(), s.rxSum())
+			latency := s.cut()
+			s.interval(clock.Mono(), s.txSum(), s.rxSum(), latency)
 			if errors.Is(s.out.err, syscall.EPIPE) { // nobody reads what --json-stream says
 				return s.out.err
 			}
@@ -346,8 +347,18 @@ func (s *session) rxSum() (c stats.RxCounts) {
 	return c
 }
 
-// interval adds the interval that ends now, given all that was counted by now.
-func (s *session) interval(nowNs int64, tx stats.TxCounts, rx stats.RxCounts) {
+// cut is the latency observed since the last cut.
+func (s *session) cut() *stats.Latency {
+	total := stats.NewLatency()
+	for _, e := range s.rx {
+		total.Merge(e.sink.Cut())
+	}
+	return total
+}
+
+// interval adds the interval that ends now, given all that was counted by now and
+// the latency within it.
+func (s *session) interval(nowNs int64, tx stats.TxCounts, rx stats.RxCounts, latency *stats.Latency) {
 	iv := report.Interval{StartS: float64(s.seenNs-s.startNs) / 1e9, DurationS: float64(nowNs-s.seenNs) / 1e9}
 	if len(s.tx) > 0 {
 		d := stats.Sub(tx, s.txSeen)
@@ -360,6 +371,9 @@ func (s *session) interval(nowNs int64, tx stats.TxCounts, rx stats.RxCounts) {
 			Rates:      report.WindowRates(d.Frames, d.Bytes, iv.DurationS),
 			Duplicates: d.Duplicates, Reordered: d.Reordered, Corrupt: d.Corrupt, OtherFrames: d.Other,
 			SocketDrops: d.KernelDrops,
+		}
+		if l := s.rx[0].latency(latency); l.Count > 0 {
+			iv.RX.Latency = &l
 		}
 	}
 	s.txSeen, s.rxSeen, s.seenNs = tx, rx, nowNs
@@ -400,6 +414,9 @@ func (s *session) fillPair(i int) {
 			received = p.RX.Frames - p.RX.Duplicates
 		}
 		p.TX, loss = s.tx[i].report(received)
+		if p.RX != nil {
+			p.RX.Sampled = s.sampled(i)
+		}
 		r.Warnings = append(r.Warnings, s.tx[i].notes...)
 	}
 	if p.RX != nil {
@@ -408,6 +425,35 @@ func (s *session) fillPair(i int) {
 	}
 	p.Loss = &loss
 	r.Pairs = append(r.Pairs, p)
+}
+
+// sampled is the latency of pair i by the kernel's times at both ends: of those
+// sampled frames of which both are known.
+func (s *session) sampled(i int) *report.Latency {
+	tx, rx := s.tx[i], s.rx[i]
+	total := stats.NewLatency()
+	for _, st := range rx.result.Streams {
+		n := int(st.ID) - int(tx.spec.StreamID)
+		if st.RunID != s.runID || n < 0 || n >= len(tx.results) {
+			continue
+		}
+		sent := map[uint64]int64{}
+		for _, d := range tx.results[n].Samples {
+			sent[d.Seq] = d.TimeNs
+		}
+		for _, a := range st.Samples {
+			if at, ok := sent[a.Seq]; ok {
+				total.Observe(a.TimeNs - at)
+				delete(sent, a.Seq) // a duplicate is no other frame
+			}
+		}
+	}
+	if total.Count() == 0 {
+		return nil
+	}
+	l := rx.latency(total)
+	l.Send = "kernel"
+	return &l
 }
 
 // account settles what was lost: of what the sender counted as sent where it
@@ -453,6 +499,7 @@ func (s *session) account(rx *report.RX, tx *report.TX, loss *report.Loss) {
 func (s *session) lastInterval() {
 	var tx stats.TxCounts
 	var rx stats.RxCounts
+	rest := stats.NewLatency()
 	for i, p := range s.result.Pairs {
 		if p.TX != nil {
 			tx.Sent += p.TX.Frames
@@ -462,6 +509,7 @@ func (s *session) lastInterval() {
 			c := s.rx[i].result.Counts
 			c.Duplicates = p.RX.Duplicates // account may have found more
 			rx = stats.Add(rx, c)
+			rest.Merge(s.rx[i].result.Rest)
 		}
 	}
 	// A port that sent less than the kernel took is found out at the end only:
@@ -477,8 +525,8 @@ func (s *session) lastInterval() {
 		s.txSeen.Sent -= n
 		s.txSeen.Bytes -= octets
 	}
-	if tx.Sent != s.txSeen.Sent || rx != s.rxSeen {
-		s.interval(max(s.endNs(), s.seenNs), tx, rx)
+	if tx.Sent != s.txSeen.Sent || rx != s.rxSeen || rest.Count() > 0 {
+		s.interval(max(s.endNs(), s.seenNs), tx, rx, rest)
 	}
 }
 

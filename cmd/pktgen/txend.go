@@ -16,6 +16,7 @@ import (
 	"pktgen/report"
 	"pktgen/ring"
 	"pktgen/ring/tpacket"
+	"pktgen/stats"
 	"pktgen/units"
 )
 
@@ -110,6 +111,16 @@ func (e *txEnd) asked() uint64 {
 		n = c
 	}
 	return n
+}
+
+// sampling is which frames of each stream are asked about when they left.
+func (e *txEnd) sampling() stats.Sampling {
+	pps := e.load.Mean(e.t.duration)
+	if pps == 0 {
+		return stats.Sampling{}
+	}
+	n := uint64(e.t.queues)
+	return stats.NewSampling(pps/float64(n), e.asked()/n)
 }
 
 // safety keeps test traffic off the interface that the host lives by.
@@ -298,7 +309,7 @@ func (e *txEnd) open() error {
 			})
 		},
 		Template: func(worker int) *frames.Template { return templates[worker] },
-		Pattern:  e.load, Count: e.t.count, Duration: e.t.duration, Batch: e.t.batch, Refill: e.t.refill,
+		Pattern:  e.load, Count: e.t.count, Duration: e.t.duration, Batch: e.t.batch, Refill: e.t.refill, Sampling: e.sampling(),
 	})
 	if err != nil {
 		return err
@@ -408,7 +419,12 @@ func (e *txEnd) report(received uint64) (*report.TX, report.Loss) {
 	first, last := e.span()
 	seconds := float64(last-first) / 1e9
 	var sent uint64
+	gaps, lag := stats.NewLatency(), stats.NewLatency()
 	for _, r := range e.results {
+		if r.Gaps != nil {
+			gaps.Merge(r.Gaps)
+			lag.Merge(r.Lag)
+		}
 		q := report.Queue{Queue: r.Worker, Frames: r.Sent, PPS: report.MakeRates(r.Sent, 0, float64(r.LastNs-r.FirstNs)/1e9).PPS}
 		if r.CPU >= 0 {
 			q.CPU = &r.CPU
@@ -422,6 +438,7 @@ func (e *txEnd) report(received uint64) (*report.TX, report.Loss) {
 		tx.LateEvents += r.Late
 		tx.LateMaxNs = max(tx.LateMaxNs, r.LateMaxNs)
 	}
+	tx.Gaps, tx.StampLag = spread(gaps), spread(lag)
 	if e.delta != nil {
 		tx.Port = counters(e.delta)
 		tx.Errors += tx.Port.TxErrors

@@ -9,8 +9,8 @@ import (
 func TestScales(t *testing.T) {
 	before := Scales{monoNs: 5e9, bootNs: 8e9, realNs: 1e18}
 	for _, c := range []struct {
-		name          string
-		after         Scales
+		name           string
+		after          Scales
 		slept, stepped time.Duration
 	}{
 		{"awake", Scales{15e9, 18e9, 1e18 + 10e9}, 0, 0},

@@ -75,6 +75,7 @@ type TX struct {
 	Fault   func() error            // asked at each Kick; its error is that Kick's
 	Reject  func(frame []byte) bool // says which frames are refused for their form
 	Stopped bool                    // the wire takes nothing, as if the link were blocked
+	NoStamp error                   // what Stamp returns
 
 	wire      *Wire
 	slots     [][]byte
@@ -83,10 +84,22 @@ type TX struct {
 	head      uint64   // committed
 	tail      uint64   // taken by the wire
 	counts    ring.TXCounts
+	stamping  bool
+	numbered  uint32  // frames sent since stamping was turned on
+	stamps    []stamp // not yet read
 	closed    bool
 }
 
-var _ ring.TX = (*TX)(nil)
+// stamp is when a frame left.
+type stamp struct {
+	n      uint32
+	timeNs int64
+}
+
+var (
+	_ ring.TX      = (*TX)(nil)
+	_ ring.Stamper = (*TX)(nil)
+)
 
 // TX makes a sender of slots slots for frames of up to maxFrame octets.
 func (w *Wire) TX(slots, maxFrame int) *TX {
@@ -160,6 +173,10 @@ func (t *TX) Kick() error {
 		}
 		t.wire.send(frame)
 		t.counts.Sent++
+		if t.stamping {
+			t.stamps = append(t.stamps, stamp{t.numbered, t.wire.now()})
+			t.numbered++
+		}
 	}
 	return nil
 }
@@ -171,6 +188,27 @@ func (t *TX) Wait(max time.Duration) error {
 		time.Sleep(min(max, 100*time.Microsecond))
 	}
 	return nil
+}
+
+// Stamp implements ring.Stamper.
+func (t *TX) Stamp(on bool) error {
+	t.open("Stamp")
+	if on && !t.stamping {
+		t.numbered = 0
+	}
+	t.stamping = on
+	return t.NoStamp
+}
+
+// ReadStamp implements ring.Stamper.
+func (t *TX) ReadStamp() (n uint32, timeNs int64, ok bool) {
+	t.open("ReadStamp")
+	if len(t.stamps) == 0 {
+		return 0, 0, false
+	}
+	s := t.stamps[0]
+	t.stamps = t.stamps[1:]
+	return s.n, s.timeNs, true
 }
 
 // Outstanding implements ring.TX.

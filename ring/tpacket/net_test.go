@@ -987,3 +987,42 @@ func TestSignalsAreNoTimeout(t *testing.T) {
 		return nil
 	})
 }
+
+// TestStamps: the kernel tells when each frame left while it is asked to, by
+// numbers that begin anew each time, between the send and the arrival.
+func TestStamps(t *testing.T) {
+	for _, qdisc := range []bool{false, true} {
+		txEnd, rxEnd := testnet.Wire(t, lab.Options{})
+		tx := openTX(t, txEnd, tpacket.TXOptions{Qdisc: qdisc})
+		rx := openRX(t, rxEnd, tpacket.RXOptions{Blocks: 4})
+		frame := append([]byte{2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xb5}, make([]byte, 46)...)
+		for round := range 3 {
+			if err := tx.Stamp(true); err != nil {
+				t.Fatal(err)
+			}
+			var before, after, arrivals []int64
+			for range 5 {
+				before = append(before, time.Now().UnixNano())
+				send(t, tx, frame)
+				after = append(after, time.Now().UnixNano())
+			}
+			if err := tx.Stamp(false); err != nil {
+				t.Fatal(err)
+			}
+			send(t, tx, frame) // of which nothing is told
+			receive(t, rx, 6, func(f *ring.Frame) { arrivals = append(arrivals, f.TimeNs) })
+			for i := range uint32(5) {
+				n, ns, ok := tx.ReadStamp()
+				if !ok || n != i || ns < before[i] || ns > after[i] || ns > arrivals[i] {
+					t.Errorf("qdisc %v, round %d: frame %d, %v; left at %d, sent between %d and %d, arrived at %d", qdisc, round, n, ok, ns, before[i], after[i], arrivals[i])
+				}
+			}
+			if n, _, ok := tx.ReadStamp(); ok {
+				t.Errorf("a time for frame %d", n)
+			}
+		}
+		if n := testing.AllocsPerRun(100, func() { tx.ReadStamp() }); n != 0 {
+			t.Errorf("%v allocations where there is none", n)
+		}
+	}
+}

@@ -51,6 +51,7 @@ type TX struct {
 	head   uint64 // slots committed
 	tail   uint64 // slots that the kernel has finished with
 	counts ring.TXCounts
+	oob    [stampOOB]byte
 }
 
 var _ ring.TX = (*TX)(nil)

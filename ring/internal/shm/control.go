@@ -1,0 +1,21 @@
+package shm
+
+import (
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// RecvControl reads the control messages of the next message of a socket into
+// oob, which is not empty, and returns their length; the message's own octets are
+// dropped. flags must have MSG_DONTWAIT: the runtime does not know that the thread
+// is in the kernel. Unlike unix.Recvmsg it does not allocate. Errors: recvmsg(2)'s.
+func RecvControl(fd int, oob []byte, flags int) (int, error) {
+	msg := unix.Msghdr{Control: &oob[0]}
+	msg.SetControllen(len(oob))
+	_, _, errno := unix.RawSyscall(unix.SYS_RECVMSG, uintptr(fd), uintptr(unsafe.Pointer(&msg)), uintptr(flags))
+	if errno != 0 {
+		return 0, errno
+	}
+	return int(msg.Controllen), nil
+}
