@@ -47,9 +47,10 @@ type Parsed struct {
 // the packet or of its padding: its headers down to the stamp, through up to 4
 // VLAN tags (or none, where the NIC took them out), IPv4 options, and up to 8
 // IPv6 extension headers. The stamp stands at the start of a UDP, TCP or ICMP
-// echo payload. p is filled for all kinds but KindOther, for which its content
-// is undefined. It does not check checksums, does not allocate, and takes any
-// bytes; p keeps no reference to them.
+// echo payload. p is filled for all kinds but KindOther, for which it is filled as
+// far as the headers are understood: with Proto, up to the payload. It does not
+// check checksums, does not allocate, and takes any bytes; p keeps no reference to
+// them.
 func ParseStamp(frame []byte, p *Parsed) Kind {
 	if len(frame) < ethernetLen+ipv4Len+udpLen+kernelHdrLen {
 		return KindOther

@@ -26,6 +26,7 @@ type Spec struct {
 	UDPChecksum      ChecksumMode     // zero value: ChecksumFull
 	Flows            uint32           // source ports rotated through, SrcPort + n mod Flows; 0 is 1
 	Stamp            bool             // see the package
+	RoundTrip        bool             // with room for what a reflector adds to the stamp (ReturnedLen)
 	RunID, StreamID  uint16           // in the stamp
 }
 
@@ -72,7 +73,10 @@ func (s Spec) headers() int {
 // stamp: with it 64 for IPv4, 68 with a tag, 84 for IPv6, 88 with a tag.
 func (s Spec) MinSize() units.FrameSize {
 	n := s.headers()
-	if s.Stamp {
+	switch {
+	case s.RoundTrip:
+		n += ReturnedLen
+	case s.Stamp:
 		n += StampLen
 	}
 	return max(units.FromSocket(n), units.MinFrameSize)
@@ -99,7 +103,10 @@ func (s Spec) Validate() error {
 	}
 	if min := s.MinSize(); s.Size < min {
 		what := "its headers"
-		if s.Stamp {
+		switch {
+		case s.RoundTrip:
+			what = "its headers and the stamp of a round trip"
+		case s.Stamp:
 			what = "its headers and the stamp"
 		}
 		return &SizeError{Size: s.Size, Min: min, What: what}

@@ -26,6 +26,7 @@ const (
 	KindTest                     // with our stamp
 	KindClosing                  // the end of a stream
 	KindKernelPktgen             // of the Linux kernel's pktgen
+	KindReturned                 // with our stamp, sent back by a reflector
 )
 
 // Stamp is what a frame says of itself.
@@ -36,6 +37,10 @@ type Stamp struct {
 	Seq      uint32 // closing: which repeat of the closing frame
 	TimeNs   int64  // time sent, ns since the Unix epoch; 0: not told
 	Count    uint64 // closing: frames sent in the stream
+
+	// Returned: when the reflector received it and sent it back, by its own clock,
+	// ns since the Unix epoch; undefined for all other kinds.
+	ReceivedNs, ReturnedNs int64
 }
 
 // putStamp writes the part of the stamp that is the same in every frame of a stream.
@@ -54,6 +59,14 @@ func readStamp(payload []byte, s *Stamp) Kind {
 		case MagicTest:
 			s.Kind = KindTest
 			s.TimeNs, s.Count = int64(binary.BigEndian.Uint64(b[stampTime:])), 0
+		case MagicReturned:
+			if len(payload) < ReturnedLen {
+				return KindOther
+			}
+			s.Kind = KindReturned
+			s.TimeNs, s.Count = int64(binary.BigEndian.Uint64(b[stampTime:])), 0
+			s.ReceivedNs = int64(binary.BigEndian.Uint64(payload[returnedReceived:]))
+			s.ReturnedNs = int64(binary.BigEndian.Uint64(payload[returnedSent:]))
 		case MagicClosing:
 			s.Kind = KindClosing
 			s.TimeNs, s.Count = 0, binary.BigEndian.Uint64(b[stampTime:])

@@ -21,6 +21,7 @@ type Result struct {
 	TX        *TX            `json:"tx,omitempty"`
 	RX        *RX            `json:"rx,omitempty"`
 	Loss      *Loss          `json:"loss,omitempty"`
+	Reflect   *Reflect       `json:"reflect,omitempty"`
 	Pairs     []Pair         `json:"pairs,omitempty"` // of more than one; the sums are above
 	Verdict   string         `json:"verdict,omitempty"`
 	Reason    string         `json:"verdict_reason,omitempty"`
@@ -151,6 +152,7 @@ type RX struct {
 	Answered     uint64    `json:"neighbours_answered"` // ARP requests and neighbour solicitations
 	Latency      Latency   `json:"latency_ns"`
 	Sampled      *Latency  `json:"latency_sampled_ns,omitempty"` // from the driver's own time of sending, where it keeps one
+	Residence    *Spread   `json:"residence_ns,omitempty"`       // of frames that a reflector sent back: in it, by its clock; in no latency
 	Jitter       Jitter    `json:"jitter_ns"`
 	Gaps         *Spread   `json:"gap_ns,omitempty"` // between consecutive arrivals of a stream
 	Streams      []Stream  `json:"streams"`
@@ -236,6 +238,23 @@ type Loss struct {
 // Add sums the places of several pairs.
 func (l Loss) Add(o Loss) Loss {
 	return Loss{l.Generator + o.Generator, l.TXNIC + o.TXNIC, l.Path + o.Path, l.RXNIC + o.RXNIC, l.Sink + o.Sink}
+}
+
+// Reflect is an interface that sends frames back.
+type Reflect struct {
+	Iface       string    `json:"iface"`
+	Frames      uint64    `json:"frames"`        // test and closing frames sent back
+	STAMP       uint64    `json:"stamp_answers"` // STAMP packets answered (RFC 8762)
+	Bytes       uint64    `json:"bytes"`         // frame sizes of both
+	Short       uint64    `json:"short_frames"`  // without room for the times: not sent back
+	Corrupt     uint64    `json:"corrupt"`       // not sent back
+	OtherFrames uint64    `json:"other_frames"`  // not ours, or come back already
+	NoRoom      uint64    `json:"no_room"`       // not sent back: the device took no more
+	Unsent      uint64    `json:"unsent"`        // given to the kernel, and not sent
+	SocketDrops uint64    `json:"socket_drops"`  // frames this tool's ring had no room for
+	Answered    uint64    `json:"neighbours_answered"`
+	Residence   *Spread   `json:"residence_ns,omitempty"` // from receive time to the time sent back
+	Port        *Counters `json:"port,omitempty"`
 }
 
 // Pair is one direction between two interfaces.

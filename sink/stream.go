@@ -36,6 +36,7 @@ type Stream struct {
 	Latency    *stats.Latency
 	Jitter     stats.Jitter
 	Samples    []stats.Sample // when the sampled frames came: the first of them
+	RoundTrip  *RoundTrip     // of frames that a reflector sent back; nil: none came
 
 	sampling stats.Sampling
 
@@ -185,14 +186,29 @@ func (s *Stream) observe(size units.FrameSize, receivedNs int64, stamp *frames.S
 	c.Unique++
 }
 
-// time records when the frame came, against its stamp.
-func (s *Stream) time(receivedNs int64, stamp *frames.Stamp) {
+// RoundTrip is what a reflector's times tell.
+type RoundTrip struct {
+	Residence *stats.Latency // ns that frames spent in the reflector, by its clock
+}
+
+// time records when the frame came, against its stamp, and returns how long it
+// took: of a frame that was sent back, without its time in the reflector.
+func (s *Stream) time(receivedNs int64, stamp *frames.Stamp) int64 {
 	transit := receivedNs - stamp.TimeNs
+	if stamp.Kind == frames.KindReturned {
+		if s.RoundTrip == nil {
+			s.RoundTrip = &RoundTrip{Residence: stats.NewLatency()}
+		}
+		residence := stamp.ReturnedNs - stamp.ReceivedNs
+		s.RoundTrip.Residence.Observe(residence)
+		transit -= residence
+	}
 	s.Latency.Observe(transit)
 	s.Jitter.Observe(transit)
 	if s.sampling.Has(uint64(stamp.Seq)) && len(s.Samples) < cap(s.Samples) {
 		s.Samples = append(s.Samples, stats.Sample{Seq: uint64(stamp.Seq), TimeNs: receivedNs})
 	}
+	return transit
 }
 
 // table finds streams by key: open addressing, never more than half full. It

@@ -176,7 +176,7 @@ func (w *worker) block(b *ring.Block) {
 // one counts a frame as what it is.
 func (w *worker) one(f *ring.Frame) {
 	switch frames.ParseStamp(f.Data, &w.parsed) {
-	case frames.KindTest, frames.KindKernelPktgen:
+	case frames.KindTest, frames.KindReturned, frames.KindKernelPktgen:
 		w.test(f)
 	case frames.KindClosing:
 		w.closing(f)
@@ -212,8 +212,7 @@ func (w *worker) test(f *ring.Frame) {
 	}
 	st.observe(units.FromSocket(f.WireLen), f.TimeNs, stamp, &w.counts)
 	if stamp.TimeNs != 0 {
-		w.latency.Observe(f.TimeNs - stamp.TimeNs)
-		st.time(f.TimeNs, stamp)
+		w.latency.Observe(st.time(f.TimeNs, stamp))
 	}
 }
 
@@ -300,4 +299,10 @@ func (s *Stream) merge(o *Stream) {
 	}
 	s.Latency.Merge(o.Latency)
 	s.Samples = append(s.Samples, o.Samples...)
+	switch {
+	case s.RoundTrip == nil:
+		s.RoundTrip = o.RoundTrip
+	case o.RoundTrip != nil:
+		s.RoundTrip.Residence.Merge(o.RoundTrip.Residence)
+	}
 }

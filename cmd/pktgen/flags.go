@@ -45,6 +45,7 @@ type traffic struct {
 	ttl, tos         uint8
 	zeroChecksum     bool
 	stamp            bool
+	roundTrip        bool // frames come back by a reflector
 	back             bool // the way back of --both-ways: default addresses are changed over
 }
 

@@ -130,7 +130,7 @@ func newApp(stdout, stderr io.Writer) *cli.App {
 		OnUsageError:         onUsageError,
 		Action:               noCommand,
 		Commands: []*cli.Command{
-			txCommand(), rxCommand(), runCommand(), labCommand(), versionCommand(), completionCommand(),
+			txCommand(), rxCommand(), runCommand(), reflectCommand(), labCommand(), versionCommand(), completionCommand(),
 		},
 		CustomAppHelpTemplate: appHelp,
 	}

@@ -28,11 +28,13 @@ Examples:
   pktgen run --tx eth31 --rx eth32
   pktgen run --tx eth31 --rx eth32 -s 1518 -r 50% --duration 60s --json
   pktgen run --tx eth31 --rx eth32 --both-ways -r 100kpps --max-loss 0
+  pktgen run --tx eth31 --round-trip -r 10kpps   with pktgen reflect at the far end
   pktgen lab wire -- run --rate 100kpps`,
 		Flags: concat(env(
 			&cli.StringSliceFlag{Name: "tx", Usage: "sending `INTERFACE`, or NAMESPACE/INTERFACE; several with commas"},
 			&cli.StringSliceFlag{Name: "rx", Usage: "receiving `INTERFACE`, likewise"},
 			&cli.BoolFlag{Name: "both-ways", Usage: "send back too, at the same rate"},
+			&cli.BoolFlag{Name: "round-trip", Usage: "the frames come back, by pktgen reflect; --rx is --tx unless given"},
 		), frameFlags(), timeFlags(0, "10s, no limit with --count"), backendFlag(), rxFlags(), outputFlags()),
 		Action: runAction,
 	}
@@ -46,14 +48,22 @@ func runAction(c *cli.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	t.roundTrip = c.Bool("round-trip")
 	if t.duration == 0 && t.count == 0 {
 		t.duration = runDuration
 	}
 	p := parser{c: c}
-	txs, rxs := p.ifaces("tx"), p.ifaces("rx")
+	txs := p.ifaces("tx")
+	rxs := txs
+	if !t.roundTrip || c.IsSet("rx") {
+		rxs = p.ifaces("rx")
+	}
 	p.backend("backend")
 	r := p.reception()
 	r.clock = clockSameHost
+	if t.roundTrip {
+		r.clock = clockRoundTrip
+	}
 	maxLoss, minPPS := p.ratio("max-loss"), p.minRate(t)
 	if p.err != nil {
 		return p.err
@@ -63,6 +73,9 @@ func runAction(c *cli.Context) (err error) {
 	}
 	if len(txs) != len(rxs) {
 		return usagef("%d sending interfaces, but %d receiving ones: give as many of each", len(txs), len(rxs))
+	}
+	if c.Bool("both-ways") && t.roundTrip {
+		return usagef("--both-ways with --round-trip: each of them uses the way back")
 	}
 	if c.Bool("both-ways") && t.gateway.IsValid() {
 		return usagef("--both-ways with --gateway: the gateway is that of one side only")
@@ -89,7 +102,14 @@ func runAction(c *cli.Context) (err error) {
 		}
 	}
 	for i, ref := range txs {
-		if err := s.addTX(c.Context, ref, direction(t, i >= len(txs)/2 && c.Bool("both-ways"))); err != nil {
+		d := direction(t, i >= len(txs)/2 && c.Bool("both-ways"))
+		if t.roundTrip && t.srcMAC == nil && rxs[i] == ref {
+			// What comes back is not for the host's own IP stack.
+			own := *t
+			own.srcMAC = s.rx[i].mac
+			d = &own
+		}
+		if err := s.addTX(c.Context, ref, d); err != nil {
 			return err
 		}
 	}

@@ -40,6 +40,8 @@ type rxEnd struct {
 	stop      context.CancelFunc // ends the responder
 	answered  chan struct{}      // closed when the responder has ended
 	cpus      []int
+	mac       net.HardwareAddr // that the responder answers with; nil: it does not
+	clock     string           // as reception's, or round-trip once a frame has come back
 	sink      *sink.Sink
 	before    netdev.Counters
 	delta     *netdev.Counters // what the port counted during the run; nil: not known
@@ -57,7 +59,7 @@ func newRXEnd(ref netdev.Ref, r *reception, seed uint64) (*rxEnd, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &rxEnd{r: r, info: info}
+	e := &rxEnd{r: r, info: info, clock: r.clock}
 	err = func() error {
 		if err := e.takeLock(); err != nil {
 			return err
@@ -132,6 +134,7 @@ func (e *rxEnd) startResponder(seed uint64) error {
 	if !e.r.promisc || e.info.Kind == "macvlan" || e.info.Kind == "macvtap" { // a macvlan gets no others
 		mac = e.info.MAC
 	}
+	e.mac = mac
 	err := e.info.Ref.Do(func() (err error) {
 		e.responder, err = neigh.NewResponder(
 			neigh.Iface{Index: e.info.Index, Name: e.info.Ref.Name, MAC: mac},
@@ -234,6 +237,14 @@ func (e *rxEnd) report() *report.RX {
 		rx.Answered = e.responder.Answered()
 	}
 	total, jitter := stats.NewLatency(), stats.JitterSummary{}
+	residence := stats.NewLatency()
+	for _, st := range r.Streams {
+		if st.RoundTrip != nil {
+			e.clock = clockRoundTrip
+			residence.Merge(st.RoundTrip.Residence)
+		}
+	}
+	rx.Residence = spread(residence)
 	for _, st := range r.Streams {
 		total.Merge(st.Latency)
 		jitter = addJitter(jitter, st.Jitter.Summary())
@@ -281,10 +292,10 @@ func (e *rxEnd) stream(st *sink.Stream) report.Stream {
 
 func (e *rxEnd) latency(l *stats.Latency) report.Latency {
 	s := l.Summary()
-	if e.r.clock == clockNone {
+	if e.clock == clockNone {
 		return report.Latency{Clock: clockNone}
 	}
-	out := report.Latency{Clock: e.r.clock, Count: s.Count, Negative: s.Negative, Send: "stamp", Receive: "kernel"}
+	out := report.Latency{Clock: e.clock, Count: s.Count, Negative: s.Negative, Send: "stamp", Receive: "kernel"}
 	if s.Count > 0 {
 		out.Min, out.Mean, out.Max = &s.Min, &s.Mean, &s.Max
 		out.P50, out.P90, out.P99, out.P999, out.P9999 = &s.P50, &s.P90, &s.P99, &s.P999, &s.P9999
@@ -303,9 +314,10 @@ func spread(l *stats.Latency) *report.Spread {
 
 // What is known of the clocks of the two ends.
 const (
-	clockNone     = "none"
-	clockSameHost = "same-host"
-	clockSynced   = "synced"
+	clockNone      = "none"
+	clockSameHost  = "same-host"
+	clockSynced    = "synced"
+	clockRoundTrip = "round-trip"
 )
 
 func jitterReport(j stats.JitterSummary) report.Jitter {

@@ -171,7 +171,7 @@ func (e *txEnd) addresses(runID, firstStream uint16) {
 	e.spec = frames.Spec{
 		Size: t.size, SrcMAC: mac, DstMAC: t.dstMAC, VLAN: t.vlan, Src: src, Dst: dst,
 		SrcPort: t.srcPort, DstPort: t.dstPort, TTL: t.ttl, TOS: t.tos, Flows: t.flows,
-		Stamp: t.stamp, RunID: runID, StreamID: firstStream,
+		Stamp: t.stamp, RoundTrip: t.roundTrip, RunID: runID, StreamID: firstStream,
 	}
 	if t.zeroChecksum {
 		e.spec.UDPChecksum = frames.ChecksumZero
