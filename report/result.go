@@ -154,6 +154,8 @@ type RX struct {
 	Sampled      *Latency  `json:"latency_sampled_ns,omitempty"` // from the driver's own time of sending, where it keeps one
 	Residence    *Spread   `json:"residence_ns,omitempty"`       // of frames that a reflector sent back: in it, by its clock; in no latency
 	Jitter       Jitter    `json:"jitter_ns"`
+	IPDV         *IPDV     `json:"ipdv_ns,omitempty"`
+	PDV          *PDV      `json:"pdv_ns,omitempty"`
 	Gaps         *Spread   `json:"gap_ns,omitempty"` // between consecutive arrivals of a stream
 	Streams      []Stream  `json:"streams"`
 	Queues       []Queue   `json:"queues"`
@@ -205,6 +207,29 @@ type Jitter struct {
 	Count   uint64  `json:"count"`
 }
 
+// IPDV is the difference of the latencies of a frame and the one before it (RFC
+// 3393; RFC 5481, section 4.1), of those that came in sequence.
+type IPDV struct {
+	Count   uint64  `json:"count"`
+	Min     int64   `json:"min"` // with sign
+	Max     int64   `json:"max"`
+	MeanAbs float64 `json:"mean_abs"`
+	P50     int64   `json:"p50_abs"` // percentiles of the absolute values
+	P90     int64   `json:"p90_abs"`
+	P99     int64   `json:"p99_abs"`
+	P999    int64   `json:"p99_9_abs"`
+}
+
+// PDV is a frame's latency less the least one (RFC 5481, section 4.2).
+type PDV struct {
+	Count uint64 `json:"count"`
+	P50   int64  `json:"p50"`
+	P90   int64  `json:"p90"`
+	P99   int64  `json:"p99"`
+	P999  int64  `json:"p99_9"`
+	Max   int64  `json:"max"`
+}
+
 // Stream is one tracked sequence of frames. Lost here is by sequence number,
 // and so includes what the sender's own port dropped (tx.unsent).
 type Stream struct {
@@ -223,6 +248,8 @@ type Stream struct {
 	Sent       *uint64 `json:"sent"` // as its closing frame says; null: none came
 	Latency    Latency `json:"latency_ns"`
 	Jitter     Jitter  `json:"jitter_ns"`
+	IPDV       *IPDV   `json:"ipdv_ns,omitempty"`
+	PDV        *PDV    `json:"pdv_ns,omitempty"`
 }
 
 // Loss says where the frames went. Generator and TXNIC are before the wire:

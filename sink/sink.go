@@ -13,9 +13,9 @@ import (
 	"pktgen/stats"
 )
 
-// DefaultMaxStreams bounds the streams of one worker; each costs some 250 KB,
-// mostly its latency histogram.
-const DefaultMaxStreams = 1024
+// DefaultMaxStreams bounds the streams of one worker; each costs some 700 KB,
+// mostly its histograms.
+const DefaultMaxStreams = 256
 
 // Config describes the receiving of one interface.
 type Config struct {

@@ -35,8 +35,9 @@ type Stream struct {
 	Expected   uint64 // the count in it
 	Latency    *stats.Latency
 	Jitter     stats.Jitter
-	Samples    []stats.Sample // when the sampled frames came: the first of them
-	RoundTrip  *RoundTrip     // of frames that a reflector sent back; nil: none came
+	Delay      *stats.DelayVariation // of frames that are no duplicates
+	Samples    []stats.Sample        // when the sampled frames came: the first of them
+	RoundTrip  *RoundTrip            // of frames that a reflector sent back; nil: none came
 
 	sampling stats.Sampling
 
@@ -155,8 +156,8 @@ func (s *Stream) Lost() uint64 {
 	return 0
 }
 
-// observe counts one frame.
-func (s *Stream) observe(size units.FrameSize, receivedNs int64, stamp *frames.Stamp, c *stats.RxCounts) {
+// observe counts one frame, and says whether it is new: no duplicate.
+func (s *Stream) observe(size units.FrameSize, receivedNs int64, stamp *frames.Stamp, c *stats.RxCounts) bool {
 	s.Frames++
 	s.Bytes += uint64(size)
 	c.Frames++
@@ -174,7 +175,7 @@ func (s *Stream) observe(size units.FrameSize, receivedNs int64, stamp *frames.S
 	case stats.Duplicate:
 		s.Duplicates++
 		c.Duplicates++
-		return
+		return false
 	case stats.TooOld:
 		s.TooOld++
 		c.TooOld++
@@ -184,6 +185,7 @@ func (s *Stream) observe(size units.FrameSize, receivedNs int64, stamp *frames.S
 		c.Reordered++
 	}
 	c.Unique++
+	return true
 }
 
 // RoundTrip is what a reflector's times tell.
@@ -193,7 +195,7 @@ type RoundTrip struct {
 
 // time records when the frame came, against its stamp, and returns how long it
 // took: of a frame that was sent back, without its time in the reflector.
-func (s *Stream) time(receivedNs int64, stamp *frames.Stamp) int64 {
+func (s *Stream) time(receivedNs int64, stamp *frames.Stamp, fresh bool) int64 {
 	transit := receivedNs - stamp.TimeNs
 	if stamp.Kind == frames.KindReturned {
 		if s.RoundTrip == nil {
@@ -205,6 +207,9 @@ func (s *Stream) time(receivedNs int64, stamp *frames.Stamp) int64 {
 	}
 	s.Latency.Observe(transit)
 	s.Jitter.Observe(transit)
+	if fresh {
+		s.Delay.Observe(stamp.Seq, transit)
+	}
 	if s.sampling.Has(uint64(stamp.Seq)) && len(s.Samples) < cap(s.Samples) {
 		s.Samples = append(s.Samples, stats.Sample{Seq: uint64(stamp.Seq), TimeNs: receivedNs})
 	}
@@ -254,6 +259,7 @@ func (t *table) add(k key) *Stream {
 		key: k, RunID: uint16(k >> 16), ID: uint16(k),
 		KernelGen: k>>32 == key(frames.KindKernelPktgen),
 		Latency:   stats.NewLatency(),
+		Delay:     stats.NewDelayVariation(),
 	}
 	i := t.slot(k)
 	for t.slots[i] != nil {

@@ -210,9 +210,9 @@ func (w *worker) test(f *ring.Frame) {
 	if st.LastNs != 0 {
 		w.gaps.Observe(f.TimeNs - st.LastNs)
 	}
-	st.observe(units.FromSocket(f.WireLen), f.TimeNs, stamp, &w.counts)
+	fresh := st.observe(units.FromSocket(f.WireLen), f.TimeNs, stamp, &w.counts)
 	if stamp.TimeNs != 0 {
-		w.latency.Observe(st.time(f.TimeNs, stamp))
+		w.latency.Observe(st.time(f.TimeNs, stamp, fresh))
 	}
 }
 
@@ -298,6 +298,7 @@ func (s *Stream) merge(o *Stream) {
 		s.window = o.window
 	}
 	s.Latency.Merge(o.Latency)
+	s.Delay.Merge(o.Delay)
 	s.Samples = append(s.Samples, o.Samples...)
 	switch {
 	case s.RoundTrip == nil:

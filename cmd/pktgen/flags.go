@@ -15,6 +15,7 @@ import (
 	"pktgen/frames"
 	"pktgen/internal/netdev"
 	"pktgen/internal/pin"
+	"pktgen/sink"
 	"pktgen/units"
 )
 
@@ -117,7 +118,7 @@ func rxFlags() []cli.Flag {
 		&cli.BoolFlag{Name: "no-answer", Usage: "do not answer ARP and NDP for the test addresses"},
 		&cli.BoolFlag{Name: "no-promisc", Usage: "take only frames to the interface's own MAC"},
 		&cli.BoolFlag{Name: "no-verify", Usage: "do not check checksums: no frame is found corrupt"},
-		&cli.IntFlag{Name: "max-streams", Value: 1024, Usage: "track at most `N` streams a queue (some 250 KB each)"},
+		&cli.IntFlag{Name: "max-streams", Value: sink.DefaultMaxStreams, Usage: "track at most `N` streams a queue (some 700 KB each)"},
 		&cli.StringFlag{Name: "max-loss", Usage: "exit code 3 when more than this `RATIO` was lost: 0, 0.001, 0.1%"},
 	)
 }

@@ -50,6 +50,7 @@ type rxEnd struct {
 	result *sink.Result
 	total  *stats.Latency // of all streams; set by report
 	jitter stats.JitterSummary
+	delay  *stats.DelayVariation
 }
 
 // newRXEnd takes the interface: nobody else receives on it, and it answers for
@@ -236,7 +237,7 @@ func (e *rxEnd) report() *report.RX {
 	if e.responder != nil {
 		rx.Answered = e.responder.Answered()
 	}
-	total, jitter := stats.NewLatency(), stats.JitterSummary{}
+	total, jitter, delay := stats.NewLatency(), stats.JitterSummary{}, stats.NewDelayVariation()
 	residence := stats.NewLatency()
 	for _, st := range r.Streams {
 		if st.RoundTrip != nil {
@@ -247,11 +248,13 @@ func (e *rxEnd) report() *report.RX {
 	rx.Residence = spread(residence)
 	for _, st := range r.Streams {
 		total.Merge(st.Latency)
+		delay.Merge(st.Delay)
 		jitter = addJitter(jitter, st.Jitter.Summary())
 		rx.Streams = append(rx.Streams, e.stream(st))
 		rx.SenderClosed = rx.SenderClosed && st.Closed
 	}
-	e.total, e.jitter = total, jitter
+	e.total, e.jitter, e.delay = total, jitter, delay
+	rx.IPDV, rx.PDV = variation(delay)
 	rx.Latency, rx.Gaps = e.latency(total), spread(r.Gaps)
 	rx.Jitter = jitterReport(jitter)
 	for _, w := range r.Workers {
@@ -278,6 +281,7 @@ func (e *rxEnd) stream(st *sink.Stream) report.Stream {
 		Reordered: st.Reordered, TooOld: st.TooOld, Corrupt: st.Corrupt, FirstSeq: st.First(),
 		Latency: e.latency(st.Latency), Jitter: jitterReport(st.Jitter.Summary()),
 	}
+	s.IPDV, s.PDV = variation(st.Delay)
 	if st.KernelGen {
 		s.Name = kernelStream
 	}
@@ -301,6 +305,20 @@ func (e *rxEnd) latency(l *stats.Latency) report.Latency {
 		out.P50, out.P90, out.P99, out.P999, out.P9999 = &s.P50, &s.P90, &s.P99, &s.P999, &s.P9999
 	}
 	return out
+}
+
+// variation is nil of nothing.
+func variation(d *stats.DelayVariation) (*report.IPDV, *report.PDV) {
+	s := d.Summary()
+	var ipdv *report.IPDV
+	if v := s.IPDV; v.Count > 0 {
+		ipdv = &report.IPDV{Count: v.Count, Min: v.Min, Max: v.Max, MeanAbs: v.MeanAbs, P50: v.P50, P90: v.P90, P99: v.P99, P999: v.P999}
+	}
+	var pdv *report.PDV
+	if v := s.PDV; v.Count > 0 {
+		pdv = &report.PDV{Count: v.Count, P50: v.P50, P90: v.P90, P99: v.P99, P999: v.P999, Max: v.Max}
+	}
+	return ipdv, pdv
 }
 
 // spread is nil of nothing.

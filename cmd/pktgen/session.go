@@ -552,12 +552,14 @@ func (s *session) sums() {
 
 // sumTimes gives the sum of several pairs their latency and jitter together.
 func (s *session) sumTimes(rx *report.RX) {
-	total, jitter := stats.NewLatency(), stats.JitterSummary{}
+	total, jitter, delay := stats.NewLatency(), stats.JitterSummary{}, stats.NewDelayVariation()
 	for _, e := range s.rx {
 		total.Merge(e.total)
+		delay.Merge(e.delay)
 		jitter = addJitter(jitter, e.jitter)
 	}
 	rx.Latency, rx.Jitter = s.rx[0].latency(total), jitterReport(jitter)
+	rx.IPDV, rx.PDV = variation(delay)
 }
 
 // endNs is when the run ended: when the last frame was sent, or reception stopped.
