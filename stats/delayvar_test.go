@@ -208,8 +208,12 @@ func TestDelayVariationPairs(t *testing.T) {
 	} {
 		transit := func(i int) int64 { return 1000 + int64(math.Pow10(i)) }
 		d, sum := NewDelayVariation(), 0.0
-		for _, seq := range c.seqs {
-			d.Observe(seq, transit(int(seq)))
+		for i, seq := range c.seqs {
+			ns := transit(int(seq))
+			if slices.Contains(c.seqs[:i], seq) {
+				ns *= 3 // a second copy comes later
+			}
+			d.Observe(seq, ns)
 		}
 		for _, p := range c.pairs {
 			sum += float64(transit(p[1]) - transit(p[0]))
