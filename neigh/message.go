@@ -121,6 +121,17 @@ func ask(from net.HardwareAddr, fromIP, target netip.Addr, tag *VLAN) []byte {
 	return ndp(solicitation, 0, mac, from, fromIP, group, target, optionSource, tag)
 }
 
+// announce builds what tells everybody on the link, unasked, who has ip: an ARP
+// announcement (RFC 5227, section 2.3), or an unsolicited advertisement to all
+// nodes (RFC 4861, section 7.2.6).
+func announce(mac net.HardwareAddr, ip netip.Addr, tag *VLAN) []byte {
+	if ip.Is4() {
+		return arp(1, broadcast, mac, ip, make(net.HardwareAddr, 6), ip, tag)
+	}
+	allNodes := net.HardwareAddr{0x33, 0x33, 0, 0, 0, 1}
+	return ndp(advertisement, flagOverride, allNodes, mac, ip, netip.IPv6LinkLocalAllNodes(), ip, optionTarget, tag)
+}
+
 // reply builds the answer to a question, from the one who has mac.
 func reply(mac net.HardwareAddr, m message, to net.HardwareAddr, tag *VLAN) []byte {
 	if m.target.Is4() {

@@ -27,11 +27,45 @@ type Result struct {
 	Reason    string         `json:"verdict_reason,omitempty"`
 	Warnings  []string       `json:"warnings"`
 	Intervals []Interval     `json:"intervals"`
+	Floor     *Floor         `json:"floor,omitempty"`  // what the tool itself adds: in no figure, and taken off none
+	Repeat    *Repeat        `json:"repeat,omitempty"` // of several trials; the figures above are of all of them
+	Trials    []*Result      `json:"trials,omitempty"`
 
 	Interrupted bool   `json:"interrupted,omitempty"` // by a signal: what is here was measured until then
 	Error       string `json:"error,omitempty"`
 	Hint        string `json:"hint,omitempty"`
 	ExitCode    int    `json:"exit_code"`
+}
+
+// Floor is the latency of the same load over a veth pair of this machine: what
+// the tool and the kernel take without a device between.
+type Floor struct {
+	PPS     float64  `json:"pps"`
+	Frames  uint64   `json:"frames"`
+	Lost    uint64   `json:"lost"`
+	Latency Latency  `json:"latency_ns"`
+	Sampled *Latency `json:"latency_sampled_ns,omitempty"`
+}
+
+// Repeat is what repeated trials have in common, and do not.
+type Repeat struct {
+	Trials     int     `json:"trials"`
+	Level      float64 `json:"level"` // of the confidence intervals
+	PPS        Series  `json:"rx_pps"`
+	LossRatio  Series  `json:"loss_ratio"`
+	LatencyP50 *Series `json:"latency_p50_ns,omitempty"`
+	LatencyP99 *Series `json:"latency_p99_ns,omitempty"`
+}
+
+// Series is one figure of each trial. Mean ± Half holds the mean of many more
+// such trials with the level of confidence, if they are alike (Student's t).
+type Series struct {
+	Values   []float64 `json:"values"`
+	Mean     float64   `json:"mean"`
+	Half     float64   `json:"half_width"`
+	Min      float64   `json:"min"`
+	Max      float64   `json:"max"`
+	Outliers []int     `json:"outliers"` // trials, from 0, far from the others (modified z-score above 3.5)
 }
 
 // Host is where and by what the result was made.
@@ -91,6 +125,11 @@ func (r Rates) Add(o Rates) Rates {
 	return Rates{r.Frames + o.Frames, r.Bytes + o.Bytes, r.PPS + o.PPS, r.L1Bps + o.L1Bps, r.L2Bps + o.L2Bps}
 }
 
+// Mean divides the rates, not the counts: those of n trials one after the other.
+func (r Rates) Mean(n float64) Rates {
+	return Rates{r.Frames, r.Bytes, r.PPS / n, r.L1Bps / n, r.L2Bps / n}
+}
+
 // TX is the sending side.
 type TX struct {
 	Iface   string `json:"iface"`
@@ -141,6 +180,7 @@ type RX struct {
 	Rates
 	Lost         uint64    `json:"lost"`
 	LossRatio    float64   `json:"loss_ratio"` // of the frames sent
+	LossBound    *Bound    `json:"loss_ratio_bound,omitempty"`
 	Duplicates   uint64    `json:"duplicates"`
 	Reordered    uint64    `json:"reordered"`
 	TooOld       uint64    `json:"too_old"` // of reordered: later than the window, so that a duplicate could not be told
@@ -174,6 +214,14 @@ type Spread struct {
 	P999  int64   `json:"p99_9"`
 	P9999 int64   `json:"p99_99"`
 	Max   int64   `json:"max"`
+}
+
+// Bound holds a ratio with a level of confidence (Clopper and Pearson): where
+// nothing was lost, up to about 3 / frames at 0.95.
+type Bound struct {
+	Level float64 `json:"level"`
+	Low   float64 `json:"low"`
+	High  float64 `json:"high"`
 }
 
 // Latency is one-way, from the stamp to the receive time. With clock "none" the

@@ -36,6 +36,12 @@ func WriteText(w io.Writer, r *Result) error {
 	} else {
 		t.path(r.TX, r.RX, r.Loss)
 	}
+	if r.TX == nil && r.RX == nil && r.Reflect == nil && len(r.Pairs) == 0 {
+		t.line("nothing was measured")
+	}
+	t.floor(r.Floor)
+	t.repeat(r.Repeat)
+	t.reflect(r.Reflect)
 	t.tail(r)
 	_, err := io.WriteString(w, t.b.String())
 	return err
@@ -46,6 +52,7 @@ func (t *text) path(tx *TX, rx *RX, loss *Loss) {
 	t.rates(tx, rx, loss)
 	t.losses(rx, loss)
 	t.times(rx)
+	t.spacing(tx, rx)
 	if tx != nil {
 		t.queues("send", tx.Queues)
 	}
@@ -130,8 +137,33 @@ func (t *text) table(rows [][]string) {
 	}
 }
 
+// reflect is an interface that sent frames back.
+func (t *text) reflect(r *Reflect) {
+	if r == nil {
+		return
+	}
+	t.line("sent back   %s frames, %s octets; answers to STAMP %s", units.FormatCount(r.Frames), units.FormatCount(r.Bytes), units.FormatCount(r.STAMP))
+	for _, c := range []struct {
+		n    uint64
+		what string
+	}{
+		{r.Short, "too short for the times of a round trip"}, {r.Corrupt, "corrupt"}, {r.OtherFrames, "others"},
+		{r.NoRoom, "the device took no more"}, {r.Unsent, "given to the kernel, and never left"}, {r.SocketDrops, "found this tool's ring full"},
+	} {
+		if c.n > 0 {
+			t.line("not sent    %s   %s", units.FormatCount(c.n), c.what)
+		}
+	}
+	if s := r.Residence; s != nil {
+		t.line("residence   p50 %s   p99 %s   max %s", ns(float64(s.P50)), ns(float64(s.P99)), ns(float64(s.Max)))
+	}
+}
+
 func (t *text) head(r *Result) {
 	what := ends(r.TX, r.RX)
+	if r.Reflect != nil {
+		what = r.Reflect.Iface
+	}
 	if len(r.Pairs) > 1 {
 		what = fmt.Sprintf("%d pairs", len(r.Pairs))
 	}
@@ -153,7 +185,6 @@ func (t *text) head(r *Result) {
 
 func (t *text) rates(tx *TX, rx *RX, loss *Loss) {
 	if tx == nil && rx == nil {
-		t.line("nothing was measured")
 		return
 	}
 	rows := [][]string{{"", "frames", "rate", "L2", "L1", "line rate"}}
@@ -194,7 +225,11 @@ func (t *text) losses(rx *RX, loss *Loss) {
 		return
 	}
 	t.line("")
-	t.line("lost        %s   %s", units.FormatCount(rx.Lost), units.FormatRatio(rx.LossRatio))
+	sure := ""
+	if b := rx.LossBound; b != nil {
+		sure = fmt.Sprintf("   (at most %s, %g %% sure)", units.FormatRatio(b.High), b.Level*100)
+	}
+	t.line("lost        %s   %s%s", units.FormatCount(rx.Lost), units.FormatRatio(rx.LossRatio), sure)
 	if loss != nil {
 		t.places(place{"path", loss.Path}, place{"receiving port", loss.RXNIC}, place{"this tool's ring", loss.Sink})
 	}
@@ -251,8 +286,64 @@ func (t *text) times(rx *RX) {
 	if l.Negative > 0 {
 		t.line("            %s frames are in no latency: their clock was set meanwhile", units.FormatCount(l.Negative))
 	}
+	if s := rx.Sampled; s != nil && s.Count > 0 {
+		t.line("  by kernel p50 %s   p99 %s   max %s   (of %s frames)", figure(s.P50), figure(s.P99), figure(s.Max), units.FormatCount(s.Count))
+	}
+	if s := rx.Residence; s != nil {
+		t.line("  reflector p50 %s   p99 %s   max %s   (not in the latency)", ns(float64(s.P50)), ns(float64(s.P99)), ns(float64(s.Max)))
+	}
+	if p := rx.PDV; p != nil {
+		t.line("  variation p50 %s   p99 %s   p99.9 %s   max %s   (PDV)", ns(float64(p.P50)), ns(float64(p.P99)), ns(float64(p.P999)), ns(float64(p.Max)))
+	}
 	if rx.Jitter.Count > 0 {
 		t.line("jitter      %s (RFC 3550)   mean %s   max %s", ns(rx.Jitter.RFC3550), ns(rx.Jitter.Mean), ns(float64(rx.Jitter.Max)))
+	}
+}
+
+// spacing is how evenly frames left and came.
+func (t *text) spacing(tx *TX, rx *RX) {
+	line := func(label string, s *Spread) {
+		if s != nil {
+			t.line("%-11s p50 %s   p99 %s   p99.9 %s   max %s", label, ns(float64(s.P50)), ns(float64(s.P99)), ns(float64(s.P999)), ns(float64(s.Max)))
+		}
+	}
+	if tx != nil && tx.Gaps != nil {
+		line("gaps sent", tx.Gaps)
+	}
+	if rx != nil {
+		line("  arrived", rx.Gaps)
+	}
+}
+
+// floor is what the tool itself takes.
+func (t *text) floor(f *Floor) {
+	if f == nil || f.Latency.Count == 0 {
+		return
+	}
+	t.line("floor       p50 %s   p99 %s   max %s   (of a veth pair: not taken off)", figure(f.Latency.P50), figure(f.Latency.P99), figure(f.Latency.Max))
+}
+
+// repeat is what several trials have in common.
+func (t *text) repeat(r *Repeat) {
+	if r == nil {
+		return
+	}
+	t.line("")
+	rows := [][]string{{fmt.Sprintf("%d trials", r.Trials), "mean", fmt.Sprintf("+- (%g %%)", r.Level*100), "least", "most"}}
+	add := func(label string, s *Series, text func(float64) string) {
+		if s != nil {
+			rows = append(rows, []string{label, text(s.Mean), text(s.Half), text(s.Min), text(s.Max)})
+		}
+	}
+	add("received", &r.PPS, units.FormatPPS)
+	add("loss", &r.LossRatio, units.FormatRatio)
+	add("latency p50", r.LatencyP50, ns)
+	add("latency p99", r.LatencyP99, ns)
+	t.table(rows)
+	for _, i := range r.PPS.Outliers {
+		if i < len(r.PPS.Values) {
+			t.line("trial %d stands apart: received %s", i+1, units.FormatPPS(r.PPS.Values[i]))
+		}
 	}
 }
 

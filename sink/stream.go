@@ -36,7 +36,7 @@ type Stream struct {
 	Latency    *stats.Latency
 	Jitter     stats.Jitter
 	Delay      *stats.DelayVariation // of frames that are no duplicates
-	Samples    []stats.Sample        // when the sampled frames came: the first of them
+	Samples    []stats.Sample        // when the sampled frames came, less their time in a reflector: the first of them
 	RoundTrip  *RoundTrip            // of frames that a reflector sent back; nil: none came
 
 	sampling stats.Sampling
@@ -211,7 +211,7 @@ func (s *Stream) time(receivedNs int64, stamp *frames.Stamp, fresh bool) int64 {
 		s.Delay.Observe(stamp.Seq, transit)
 	}
 	if s.sampling.Has(uint64(stamp.Seq)) && len(s.Samples) < cap(s.Samples) {
-		s.Samples = append(s.Samples, stats.Sample{Seq: uint64(stamp.Seq), TimeNs: receivedNs})
+		s.Samples = append(s.Samples, stats.Sample{Seq: uint64(stamp.Seq), TimeNs: stamp.TimeNs + transit})
 	}
 	return transit
 }

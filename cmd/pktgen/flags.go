@@ -31,6 +31,7 @@ type traffic struct {
 	seed             uint64
 	count            uint64
 	duration         time.Duration
+	warmup           time.Duration
 	queues           int
 	cpus             []int
 	batch            int
@@ -68,6 +69,7 @@ func frameFlags() []cli.Flag {
 		&cli.BoolFlag{Name: "poisson", Usage: "random gaps, exponentially distributed, at --rate on average"},
 		&cli.Uint64Flag{Name: "seed", Value: 1, Usage: "`N` that random gaps follow from: the same gives the same"},
 		&cli.Uint64Flag{Name: "count", Aliases: []string{"n"}, Usage: "end after `N` frames of all queues together; 0: no limit"},
+		&cli.DurationFlag{Name: "warmup", Usage: "first send for a `TIME` what does not count: frames without a stamp"},
 		&cli.StringFlag{Name: "src", Usage: "source IP `ADDRESS`", DefaultText: "the interface's, else 198.18.0.1 or 2001:2::1"},
 		&cli.StringFlag{Name: "dst", Aliases: []string{"d"}, Usage: "destination IP `ADDRESS`", DefaultText: "198.18.0.2 or 2001:2::2"},
 		&cli.StringFlag{Name: "src-mac", Usage: "source `MAC`", DefaultText: "the interface's"},
@@ -165,6 +167,7 @@ func parseTraffic(c *cli.Context) (*traffic, error) {
 		size:         p.size(),
 		count:        c.Uint64("count"),
 		duration:     p.duration("duration", 0),
+		warmup:       p.duration("warmup", 0),
 		queues:       p.queues(),
 		cpus:         p.cpus(),
 		batch:        int(p.number("batch", int64(c.Int("batch")), 0, maxBatch)),

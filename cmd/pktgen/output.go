@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pktgen/report"
+	"pktgen/units"
 )
 
 // output is where a run's intervals and result go: the document or text on
@@ -84,6 +85,21 @@ func (o *output) step(iv *report.Interval, elapsed time.Duration) {
 	}
 	if o.live {
 		fmt.Fprintf(o.stderr, "\r\x1b[K%s", report.LiveLine(iv, elapsed))
+	}
+}
+
+// trial takes one trial of several that has just ended.
+func (o *output) trial(n, of int, r *report.Result) {
+	if of < 2 {
+		return
+	}
+	if o.stream {
+		if err := report.WriteLine(o.stdout, "trial", r); err != nil && o.err == nil {
+			o.err = err
+		}
+	}
+	if o.live {
+		fmt.Fprintf(o.stderr, "\r\x1b[Ktrial %d of %d: received %s, lost %d, %s\n", n, of, units.FormatPPS(r.RX.PPS), r.RX.Lost, r.Verdict)
 	}
 }
 

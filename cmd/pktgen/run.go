@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -8,10 +9,13 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"pktgen/internal/netdev"
+	"pktgen/report"
 )
 
 // runDuration is how long a run is where nothing else ends it.
 const runDuration = 10 * time.Second
+
+const maxTrials = 10_000
 
 func runCommand() *cli.Command {
 	return &cli.Command{
@@ -34,6 +38,9 @@ Examples:
 			&cli.StringSliceFlag{Name: "tx", Usage: "sending `INTERFACE`, or NAMESPACE/INTERFACE; several with commas"},
 			&cli.StringSliceFlag{Name: "rx", Usage: "receiving `INTERFACE`, likewise"},
 			&cli.BoolFlag{Name: "both-ways", Usage: "send back too, at the same rate"},
+			&cli.IntFlag{Name: "repeat", Value: 1, Usage: "make `N` trials: their spread, a confidence interval, those that stand apart"},
+			&cli.DurationFlag{Name: "settle", Value: 5 * time.Second, Usage: "`TIME` between two trials"},
+			&cli.BoolFlag{Name: "calibrate", Usage: "first measure the latency of the same load over a veth pair: the tool's own"},
 			&cli.BoolFlag{Name: "round-trip", Usage: "the frames come back, by pktgen reflect; --rx is --tx unless given"},
 		), frameFlags(), timeFlags(0, "10s, no limit with --count"), backendFlag(), rxFlags(), outputFlags()),
 		Action: runAction,
@@ -64,7 +71,9 @@ func runAction(c *cli.Context) (err error) {
 	if t.roundTrip {
 		r.clock = clockRoundTrip
 	}
-	maxLoss, minPPS := p.ratio("max-loss"), p.minRate(t)
+	maxLoss, minPPS := p.ratio("max-loss"), p.minRate()
+	trials := int(p.number("repeat", int64(c.Int("repeat")), 1, maxTrials))
+	settle := p.duration("settle", 0)
 	if p.err != nil {
 		return p.err
 	}
@@ -93,37 +102,69 @@ func runAction(c *cli.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	s := newSession("run", out)
-	s.config, s.limits.maxLoss = settings(c), maxLoss
+	var floor *report.Floor
+	open := func() (s *session, err error) {
+		s = newSession("run", out)
+		s.config, s.limits.maxLoss = settings(c), maxLoss
+		defer func() {
+			if err != nil {
+				err = errors.Join(err, s.close())
+			}
+		}()
+		if err := s.addPairs(c.Context, t, r, txs, rxs, c.Bool("both-ways")); err != nil {
+			return nil, err
+		}
+		for _, e := range s.tx {
+			pps, err := minPPS(e)
+			if err != nil {
+				return nil, err
+			}
+			s.limits.minPPS += pps
+		}
+		if err := planCPUs(s, t.cpus); err != nil {
+			return nil, err
+		}
+		if c.Bool("calibrate") && floor == nil { // once, not for each trial
+			if floor, err = calibrate(c.Context, s); err != nil {
+				return nil, err
+			}
+		}
+		s.floor = floor
+		return s, nil
+	}
+	if trials > 1 {
+		rp := repetition{trials: trials, settle: settle, open: open, out: out}
+		return rp.run(c.Context)
+	}
+	s, err := open()
+	if err != nil {
+		return err
+	}
 	defer func() { err = errors.Join(err, s.close()) }()
-	for _, ref := range rxs { // they answer the senders' questions for addresses
+	return s.run(c.Context)
+}
+
+// addPairs takes the interfaces: the receiving ones first, which answer the
+// senders' questions for addresses.
+func (s *session) addPairs(ctx context.Context, t *traffic, r *reception, txs, rxs []netdev.Ref, bothWays bool) error {
+	for _, ref := range rxs {
 		if err := s.addRX(ref, r); err != nil {
 			return err
 		}
 	}
 	for i, ref := range txs {
-		d := direction(t, i >= len(txs)/2 && c.Bool("both-ways"))
+		d := direction(t, i >= len(txs)/2 && bothWays)
 		if t.roundTrip && t.srcMAC == nil && rxs[i] == ref {
 			// What comes back is not for the host's own IP stack.
 			own := *t
 			own.srcMAC = s.rx[i].mac
 			d = &own
 		}
-		if err := s.addTX(c.Context, ref, d); err != nil {
+		if err := s.addTX(ctx, ref, d); err != nil {
 			return err
 		}
 	}
-	for _, e := range s.tx {
-		pps, err := minPPS(e)
-		if err != nil {
-			return err
-		}
-		s.limits.minPPS += pps
-	}
-	if err := planCPUs(s, t.cpus); err != nil {
-		return err
-	}
-	return s.run(c.Context)
+	return nil
 }
 
 // direction is the traffic of one direction: that of the way back has its

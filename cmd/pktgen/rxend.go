@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"pktgen/frames"
 	"pktgen/internal/netdev"
 	"pktgen/neigh"
 	"pktgen/report"
@@ -152,6 +153,17 @@ func (e *rxEnd) startResponder(seed uint64) error {
 		_ = e.responder.Run(ctx) // the link's end is told by the sink and by the port
 	}()
 	return nil
+}
+
+// announce says that mac has an address, on this interface.
+func (e *rxEnd) announce(ip netip.Addr, mac net.HardwareAddr, tag *frames.VLAN) error {
+	var t *neigh.VLAN
+	if tag != nil {
+		t = &neigh.VLAN{ID: tag.ID, PCP: tag.PCP}
+	}
+	return e.info.Ref.Do(func() error {
+		return neigh.Announce(neigh.Iface{Index: e.info.Index, Name: e.info.Ref.Name, MAC: mac}, ip, t)
+	})
 }
 
 // open starts the workers.

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"pktgen/gen"
 	"pktgen/internal/clock"
 	"pktgen/internal/netdev"
 	"pktgen/report"
@@ -36,6 +37,7 @@ type session struct {
 	seenNs    int64
 	stoppedNs int64      // when the run was over: what came later is under way
 	lost      chan error // a link that went away
+	floor     *report.Floor
 }
 
 // until says when a session without a sender of its own ends.
@@ -72,7 +74,18 @@ func (s *session) close() error {
 
 // run measures, prints the result, and returns the error of the run.
 func (s *session) run(ctx context.Context) error {
-	s.result = &report.Result{Schema: report.Schema, Command: s.command, Config: s.config, Host: hostInfo()}
+	err := s.trial(ctx)
+	if s.result.Started == nil {
+		return err // nothing has been measured
+	}
+	s.out.end()
+	return s.out.finish(s.result, err)
+}
+
+// trial measures, and fills the result; the error is what voids it, ended it
+// early, or was missed. Without result.Started nothing was measured.
+func (s *session) trial(ctx context.Context) error {
+	s.result = &report.Result{Schema: report.Schema, Command: s.command, Config: s.config, Host: hostInfo(), Floor: s.floor}
 	workers := 0
 	for _, e := range s.tx {
 		workers += e.t.queues
@@ -83,18 +96,23 @@ func (s *session) run(ctx context.Context) error {
 	// Each worker may spin on its own thread; the rest of the process must go on.
 	runtime.GOMAXPROCS(workers + 2)
 
-	err := s.open()
-	if err != nil {
-		return err // nothing has been measured
+	if err := s.open(); err != nil {
+		return err
 	}
 	watch, unwatch := context.WithCancel(context.Background())
 	defer unwatch()
 	if err := s.watch(watch); err != nil {
 		return err
 	}
+	if err := s.learn(); err != nil {
+		return err
+	}
+	if err := s.warmUp(ctx); err != nil {
+		return err
+	}
 
 	before := clock.ReadScales()
-	err = s.measure(ctx)
+	err := s.measure(ctx)
 	if hostErr := s.host(before); err == nil {
 		err = hostErr
 	}
@@ -102,9 +120,79 @@ func (s *session) run(ctx context.Context) error {
 	if err == nil {
 		err = limit
 	}
-	s.out.end()
-	return s.out.finish(s.result, err)
+	return err
 }
+
+// learn has the switches on the way learn where the receivers are, and the hosts
+// which MAC they have (RFC 2544, section 23). What comes back of it is over before
+// the receivers count.
+func (s *session) learn() error {
+	for i, e := range s.tx {
+		if i >= len(s.rx) || s.rx[i].mac == nil || e.t.roundTrip || e.spec.DstMAC[0]&1 != 0 {
+			continue
+		}
+		if err := s.rx[i].announce(e.spec.Dst, e.spec.DstMAC, e.spec.VLAN); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// warmUp sends for a while what nobody counts: frames without a stamp, before the
+// receivers begin.
+func (s *session) warmUp(ctx context.Context) error {
+	if len(s.tx) == 0 || s.tx[0].t.warmup == 0 {
+		return nil
+	}
+	var gens []*gen.Generator
+	defer func() {
+		for _, g := range gens {
+			_ = g.Close(0) // of frames that do not count
+		}
+	}()
+	for _, e := range s.tx {
+		g, err := e.generator(e.warmSpec(), gen.Config{Duration: e.t.warmup})
+		if err != nil {
+			return err
+		}
+		gens = append(gens, g)
+		if e.before, err = e.port.Counters(); err != nil {
+			return err
+		}
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for _, g := range gens {
+			g.Start()
+		}
+		for i, g := range gens {
+			sent := uint64(0)
+			for _, r := range g.Wait() {
+				sent += r.Sent
+			}
+			// Its frames are not for the counters of the run.
+			_, _ = settled(s.tx[i].port, s.tx[i].before, sent, settleFor) // an error comes again
+		}
+		time.Sleep(warmSettle)
+	}()
+	var err error
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	case err = <-s.lost:
+	}
+	for _, g := range gens {
+		g.Stop()
+	}
+	<-done
+	return err
+}
+
+// warmSettle is how long frames of the warm-up may be under way.
+const warmSettle = 200 * time.Millisecond
 
 func (s *session) open() error {
 	for i, e := range s.rx {
@@ -202,7 +290,7 @@ func (s *session) measure(ctx context.Context) error {
 	s.startNs = clock.Mono()
 	s.seenNs = s.startNs
 	for _, e := range s.tx {
-		e.gen.Start()
+		note(e.start())
 	}
 	ended := make(chan struct{})
 	go func() {
@@ -478,6 +566,7 @@ func (s *session) account(rx *report.RX, tx *report.TX, loss *report.Loss) {
 	if sent > 0 {
 		rx.LossRatio = float64(rx.Lost) / float64(sent)
 	}
+	s.bound(rx, tx)
 	left := rx.Lost
 	take := func(n uint64) uint64 { n = min(n, left); left -= n; return n }
 	loss.Sink = take(rx.SocketDrops + rx.Overflow)
@@ -492,6 +581,19 @@ func (s *session) account(rx *report.RX, tx *report.TX, loss *report.Loss) {
 	}
 	if tx == nil && len(rx.Streams) > 0 && !rx.SenderClosed {
 		s.result.Warnings = append(s.result.Warnings, rx.Iface+": no closing frame from every sender: frames lost at the end of a stream are not known")
+	}
+}
+
+// bound says how well the loss ratio is known.
+func (s *session) bound(rx *report.RX, tx *report.TX) {
+	sent := rx.Frames - rx.Duplicates + rx.Lost
+	if tx != nil {
+		sent = tx.Frames
+	}
+	rx.LossBound = nil
+	if sent > 0 {
+		low, high := stats.LossBound(rx.Lost, sent, confidence)
+		rx.LossBound = &report.Bound{Level: confidence, Low: low, High: high}
 	}
 }
 
@@ -546,6 +648,7 @@ func (s *session) sums() {
 	} else {
 		r.TX, r.RX, r.Loss = sumPairs(r.Pairs)
 		s.sumTimes(r.RX)
+		s.bound(r.RX, r.TX)
 	}
 	r.DurationS = s.seconds()
 }
@@ -606,6 +709,7 @@ const (
 	verdictNothing   = "nothing-received"
 	verdictLate      = "late-start"
 	verdictVoid      = "void"
+	verdictUnsteady  = "unsteady"
 )
 
 // rateTolerance is how far below the requested rate the sent one may be.

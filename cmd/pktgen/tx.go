@@ -48,7 +48,7 @@ func txAction(c *cli.Context) (err error) {
 	p := parser{c: c}
 	ref := p.iface("iface")
 	p.backend("backend")
-	minPPS := p.minRate(t)
+	minPPS := p.minRate()
 	if p.err != nil {
 		return p.err
 	}
@@ -73,7 +73,7 @@ func txAction(c *cli.Context) (err error) {
 
 // minRate reads --min-rate: a function of the sending end, because a rate in
 // bits or percent needs the frame size and the link.
-func (p *parser) minRate(t *traffic) func(*txEnd) (float64, error) {
+func (p *parser) minRate() func(*txEnd) (float64, error) {
 	if p.c.String("min-rate") == "" {
 		return func(*txEnd) (float64, error) { return 0, nil }
 	}

@@ -288,34 +288,47 @@ func (e *txEnd) effective(config map[string]any) {
 }
 
 // open starts the workers; nothing is sent yet.
-func (e *txEnd) open() error {
+func (e *txEnd) open() (err error) {
+	e.gen, err = e.generator(e.spec, gen.Config{Count: e.t.count, Duration: e.t.duration, Sampling: e.sampling()})
+	return err
+}
+
+// start begins to send.
+func (e *txEnd) start() (err error) {
+	e.before, err = e.port.Counters()
+	e.gen.Start() // whatever the counters say: who opened it waits for it
+	return err
+}
+
+// generator opens the workers for frames of a spec, their streams numbered from
+// its own. What cfg leaves open is as for the run.
+func (e *txEnd) generator(spec frames.Spec, cfg gen.Config) (*gen.Generator, error) {
 	templates := make([]*frames.Template, e.t.queues)
 	for i := range templates {
-		spec := e.spec
-		spec.StreamID += uint16(i)
 		t, err := spec.Compile()
 		if err != nil {
-			return err
+			return nil, err
 		}
 		templates[i] = t
+		spec.StreamID++
 	}
-	var err error
-	e.gen, err = gen.Open(gen.Config{
-		Workers: e.t.queues, CPUs: e.cpus, Enter: e.info.Ref.Enter,
-		Open: func(worker int) (ring.TX, error) {
-			return tpacket.OpenTX(tpacket.TXOptions{
-				Interface: e.info.Ref.String(), Index: e.info.Index, Queue: worker,
-				MaxFrame: templates[worker].Len(), Qdisc: e.t.qdisc,
-			})
-		},
-		Template: func(worker int) *frames.Template { return templates[worker] },
-		Pattern:  e.load, Count: e.t.count, Duration: e.t.duration, Batch: e.t.batch, Refill: e.t.refill, Sampling: e.sampling(),
-	})
-	if err != nil {
-		return err
+	cfg.Workers, cfg.CPUs, cfg.Enter = e.t.queues, e.cpus, e.info.Ref.Enter
+	cfg.Open = func(worker int) (ring.TX, error) {
+		return tpacket.OpenTX(tpacket.TXOptions{
+			Interface: e.info.Ref.String(), Index: e.info.Index, Queue: worker,
+			MaxFrame: templates[worker].Len(), Qdisc: e.t.qdisc,
+		})
 	}
-	e.before, err = e.port.Counters()
-	return err
+	cfg.Template = func(worker int) *frames.Template { return templates[worker] }
+	cfg.Pattern, cfg.Batch, cfg.Refill = e.load, e.t.batch, e.t.refill
+	return gen.Open(cfg)
+}
+
+// warmSpec is the frames of the warm-up: the same, but that nobody counts them.
+func (e *txEnd) warmSpec() frames.Spec {
+	spec := e.spec
+	spec.Stamp, spec.RoundTrip = false, false
+	return spec
 }
 
 // Settling of the port's counters: some drivers update theirs once in two seconds.
@@ -341,17 +354,20 @@ func (e *txEnd) wait(hurry bool) error {
 		}
 		errs = append(errs, r.Err)
 	}
+	var err error
+	e.delta, err = settled(e.port, e.before, sent, settle)
+	return errors.Join(append(errs, err)...)
+}
+
+// settled is what a port has counted since, once it has counted as sent what it
+// was given, or after a while.
+func settled(p *netdev.Port, before netdev.Counters, sent uint64, wait time.Duration) (*netdev.Counters, error) {
 	for start := clock.Mono(); ; clock.Sleep(int64(settleStep)) {
-		var err error
-		if e.delta, err = countedSince(e.port, e.before); err != nil {
-			errs = append(errs, err)
-			break
-		}
-		if e.delta.TxPackets >= sent || clock.Mono()-start > int64(settle) {
-			break
+		d, err := countedSince(p, before)
+		if err != nil || d.TxPackets >= sent || clock.Mono()-start > int64(wait) {
+			return d, err
 		}
 	}
-	return errors.Join(errs...)
 }
 
 // countedSince is what a port has counted since; nil with an error.
