@@ -28,10 +28,11 @@ type Reflection struct {
 
 // Reflect writes the way back of a received frame, for which ParseStamp has just
 // filled p, into slot: MAC addresses, IP addresses and UDP ports changed over. A
-// VLAN tag that was taken off the frame (tpid not 0) is put back. ok is false for a
+// VLAN tag that was taken off the frame (tpid not 0) is put back, and a checksum
+// that its sender left to the NIC (partial) is made. ok is false for a
 // frame that is not to be sent back: not ours, come back already, too short for the
 // times (short is true), or too large for the slot. It does not allocate.
-func Reflect(slot, frame []byte, p *Parsed, tpid, tci uint16, receivedNs int64) (r Reflection, short, ok bool) {
+func Reflect(slot, frame []byte, p *Parsed, tpid, tci uint16, partial bool, receivedNs int64) (r Reflection, short, ok bool) {
 	kind := p.Stamp.Kind
 	room := p.End - p.Payload
 	switch {
@@ -48,7 +49,7 @@ func Reflect(slot, frame []byte, p *Parsed, tpid, tci uint16, receivedNs int64) 
 	default:
 		return r, false, false
 	}
-	if r, ok = turn(slot, frame, p, tpid, tci); !ok {
+	if r, ok = turn(slot, frame, p, tpid, tci, partial); !ok {
 		return r, false, false
 	}
 	r.kind = kind
@@ -62,7 +63,7 @@ func Reflect(slot, frame []byte, p *Parsed, tpid, tci uint16, receivedNs int64) 
 }
 
 // turn copies a UDP frame with its two ends changed over.
-func turn(slot, frame []byte, p *Parsed, tpid, tci uint16) (r Reflection, ok bool) {
+func turn(slot, frame []byte, p *Parsed, tpid, tci uint16, partial bool) (r Reflection, ok bool) {
 	tag := 0
 	if tpid != 0 {
 		tag = tagLen
@@ -86,7 +87,20 @@ func turn(slot, frame []byte, p *Parsed, tpid, tci uint16) (r Reflection, ok boo
 	}
 	swap(l4[0:2], l4[2:4])
 	r = Reflection{frame: b, stamp: p.Payload + tag}
-	if binary.BigEndian.Uint16(l4[6:]) != 0 {
+	switch {
+	case partial:
+		addresses := l3[12:20]
+		if p.V6 {
+			addresses = l3[8:40]
+		}
+		datagram := b[p.L4+tag : p.End+tag]
+		if n := int(binary.BigEndian.Uint16(datagram[4:])); n >= udpLen && n <= len(datagram) {
+			datagram = datagram[:n]
+		}
+		binary.BigEndian.PutUint16(datagram[6:], 0)
+		binary.BigEndian.PutUint16(datagram[6:], udpChecksum(add(pseudoSum(addresses, protoUDP, len(datagram)), datagram)))
+		r.checksum = p.L4 + tag + 6
+	case binary.BigEndian.Uint16(l4[6:]) != 0:
 		r.checksum = p.L4 + tag + 6
 	}
 	return r, true

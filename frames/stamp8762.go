@@ -44,8 +44,8 @@ func ParseSTAMP(frame []byte, port uint16, p *Parsed) bool {
 // section 4.3): the sequence number is the sender's. Times are in the format of
 // the sender's. synchronised says that this host's clock is that of UTC. ok is
 // false where the slot is too small.
-func ReflectSTAMP(slot, frame []byte, p *Parsed, tpid, tci uint16, receivedNs int64, synchronised bool) (r Reflection, ok bool) {
-	if r, ok = turn(slot, frame, p, tpid, tci); !ok {
+func ReflectSTAMP(slot, frame []byte, p *Parsed, tpid, tci uint16, partial bool, receivedNs int64, synchronised bool) (r Reflection, ok bool) {
+	if r, ok = turn(slot, frame, p, tpid, tci, partial); !ok {
 		return r, false
 	}
 	r.kind = kindSTAMP

@@ -152,7 +152,7 @@ func (w *worker) one(f *ring.Frame) {
 		if slot == nil {
 			return
 		}
-		back, short, ok := frames.Reflect(slot, f.Data, p, f.TPID, f.VLAN, cfg.Clock(f.TimeNs))
+		back, short, ok := frames.Reflect(slot, f.Data, p, f.TPID, f.VLAN, f.ChecksumPartial, cfg.Clock(f.TimeNs))
 		switch {
 		case short:
 			w.Short++
@@ -176,7 +176,7 @@ func (w *worker) one(f *ring.Frame) {
 	if slot == nil {
 		return
 	}
-	back, ok := frames.ReflectSTAMP(slot, f.Data, p, f.TPID, f.VLAN, cfg.Clock(f.TimeNs), cfg.Synchronised)
+	back, ok := frames.ReflectSTAMP(slot, f.Data, p, f.TPID, f.VLAN, f.ChecksumPartial, cfg.Clock(f.TimeNs), cfg.Synchronised)
 	if !ok {
 		w.Other++
 		return

@@ -34,15 +34,21 @@ func identity(t *testing.T, r *report.Result) {
 	if r.Loss.Generator+r.Loss.TXNIC != r.TX.Unsent || r.TX.Offered != r.TX.Frames+r.TX.Unsent {
 		t.Errorf("offered %d, sent %d, unsent %d: %+v", r.TX.Offered, r.TX.Frames, r.TX.Unsent, *r.Loss)
 	}
-	var tx, rx, txBytes, rxBytes, twice, reordered, corrupt uint64
+	var tx, rx, txBytes, rxBytes, twice, reordered, corrupt, latencies uint64
 	for _, iv := range r.Intervals {
 		tx, txBytes = tx+iv.TX.Frames, txBytes+iv.TX.Bytes
 		rx, rxBytes = rx+iv.RX.Frames, rxBytes+iv.RX.Bytes
+		if iv.RX.Latency != nil {
+			latencies += iv.RX.Latency.Count
+		}
 		twice, reordered, corrupt = twice+iv.RX.Duplicates, reordered+iv.RX.Reordered, corrupt+iv.RX.Corrupt
 	}
 	if tx != r.TX.Frames || rx != r.RX.Frames || txBytes != r.TX.Bytes || rxBytes != r.RX.Bytes {
 		t.Errorf("intervals add up to %d, %d frames and %d, %d octets; the totals are %d, %d and %d, %d",
 			tx, rx, txBytes, rxBytes, r.TX.Frames, r.RX.Frames, r.TX.Bytes, r.RX.Bytes)
+	}
+	if latencies != r.RX.Latency.Count {
+		t.Errorf("intervals hold %d latencies, the total %d", latencies, r.RX.Latency.Count)
 	}
 	if twice != r.RX.Duplicates || reordered != r.RX.Reordered || corrupt != r.RX.Corrupt {
 		t.Errorf("intervals add up to %d duplicates, %d reordered, %d corrupt; the totals are %d, %d, %d",
@@ -541,15 +547,21 @@ func TestTokenBucket(t *testing.T) {
 	}
 }
 
-// TestFilter: a filter that drops each frame whose number ends in 0x05.
-func TestFilter(t *testing.T) {
-	tx, rx, out := bridged(t)
+// filtered has a port drop each frame whose number ends in 0x05.
+func filtered(t *testing.T, out netdev.Ref) {
+	t.Helper()
 	command(t, out, "tc", "qdisc", "add", "dev", out.Name, "root", "handle", "1:", "htb", "default", "1")
 	command(t, out, "tc", "class", "add", "dev", out.Name, "parent", "1:", "classid", "1:1", "htb", "rate", "10gbit")
 	command(t, out, "tc", "class", "add", "dev", out.Name, "parent", "1:", "classid", "1:2", "htb", "rate", "10gbit")
 	command(t, out, "tc", "qdisc", "add", "dev", out.Name, "parent", "1:2", "pfifo", "limit", "0")
 	command(t, out, "tc", "filter", "add", "dev", out.Name, "parent", "1:", "protocol", "ip", "u32",
 		"match", "u8", "0x05", "0xff", "at", "37", "classid", "1:2") // IPv4 20 + UDP 8 + the last octet of the sequence number
+}
+
+// TestFilter: what a filter drops is lost, to the frame.
+func TestFilter(t *testing.T) {
+	tx, rx, out := bridged(t)
+	filtered(t, out)
 	r := mustRun(t, "run", "--tx", tx.String(), "--rx", rx.String(), "--rate", "20kpps", "--count", "25600", "--json")
 	identity(t, r)
 	if d := dropped(t, out, "htb"); d != 100 || r.RX.Lost != d || r.RX.Streams[0].Lost != d {

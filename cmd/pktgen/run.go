@@ -103,8 +103,8 @@ func runAction(c *cli.Context) (err error) {
 		return err
 	}
 	var floor *report.Floor
-	open := func() (s *session, err error) {
-		s = newSession("run", out)
+	open := func() (_ *session, err error) {
+		s := newSession("run", out)
 		s.config, s.limits.maxLoss = settings(c), maxLoss
 		defer func() {
 			if err != nil {
