@@ -101,8 +101,27 @@ func results() map[string]*Result {
 	limited.Verdict, limited.Reason = "generator-limited", "500000 frames given to the kernel were not sent by the port"
 	limited.Error, limited.ExitCode = "100000.0 frames/s is below --min-rate 150000.0", 3
 
+	back := &Result{Schema: Schema, Command: "reflect", DurationS: 10, Reflect: &Reflect{
+		Iface: "eth32", Frames: 1_000_005, STAMP: 12, Bytes: 80_001_300, Short: 3, OtherFrames: 2,
+		Residence: &Spread{Count: 1_000_000, Min: 42_000, Mean: 2e6, P50: 2_100_000, P90: 3e6, P99: 4_100_000, P999: 5e6, P9999: 6e6, Max: 8_400_000},
+	}}
+
+	trip := full()
+	trip.RX.Latency.Clock, trip.RX.Residence = "round-trip", back.Reflect.Residence
+	trip.RX.Sampled = ptr(latency())
+	trip.RX.PDV = &PDV{Count: 1_000_000, P50: 900, P90: 1500, P99: 23_500, P999: 56_500, Max: 1_598_500}
+	trip.TX.Gaps = &Spread{Count: 4_000, Min: 900, Mean: 1e4, P50: 10_000, P90: 10_400, P99: 12_000, P999: 50_000, P9999: 90_000, Max: 101_000}
+	trip.RX.Gaps = trip.TX.Gaps
+	trip.RX.LossBound = &Bound{Level: 0.95, High: 2.9957e-6}
+	trip.Floor = &Floor{Frames: 200_000, Latency: latency()}
+
+	trials := full()
+	series := Series{Values: []float64{100_000, 100_000, 34_000}, Mean: 78_000, Half: 94_669.4, Min: 34_000, Max: 100_000, Outliers: []int{2}}
+	trials.Repeat = &Repeat{Trials: 3, Level: 0.95, PPS: series, LossRatio: Series{Values: []float64{0, 0, 0.1}, Mean: 0.0333, Half: 0.1434, Max: 0.1, Outliers: []int{}}}
+	trials.Verdict, trials.Reason = "unsteady", "the received rate of trial 3 stands apart from the others"
+
 	empty := &Result{Schema: Schema, Command: "run"}
-	return map[string]*Result{"limited": limited, "empty": empty, "run": full(), "lossy": lossy, "interrupted": interrupted, "tx": tx, "rx": rx, "pairs": pairs, "void": void, "nothing": nothing}
+	return map[string]*Result{"reflect": back, "trip": trip, "trials": trials, "limited": limited, "empty": empty, "run": full(), "lossy": lossy, "interrupted": interrupted, "tx": tx, "rx": rx, "pairs": pairs, "void": void, "nothing": nothing}
 }
 
 func TestGolden(t *testing.T) {
@@ -151,7 +170,12 @@ func TestEighty(t *testing.T) {
 	huge.RX.Rates = Rates{n, n, 1e18, 1e18, 1e18}
 	huge.TX.LineRatePercent = ptr(math.Inf(1))
 	huge.RX.Lost, huge.RX.Duplicates, huge.RX.Reordered, huge.RX.Corrupt, huge.RX.OtherFrames = n, n, n, n, n
-	huge.Loss = &Loss{n, n, n, n, n}
+	huge.Loss = &Loss{n, n, n, n, n, nil}
+	wide := &Spread{n, math.MaxInt64, math.MaxFloat64, math.MaxInt64, math.MaxInt64, math.MaxInt64, math.MaxInt64, math.MaxInt64, math.MaxInt64}
+	huge.TX.Gaps, huge.RX.Gaps, huge.RX.Residence = wide, wide, wide
+	huge.RX.PDV = &PDV{n, math.MaxInt64, math.MaxInt64, math.MaxInt64, math.MaxInt64, math.MaxInt64}
+	huge.RX.LossBound = &Bound{0.95, 0, math.NaN()}
+	huge.Reflect = &Reflect{Frames: n, Bytes: n, STAMP: n, Short: n, Residence: wide}
 	huge.RX.Latency.Max, huge.RX.Latency.Mean = ptr(int64(math.MaxInt64)), ptr(math.Inf(1))
 	huge.DurationS = 1e12
 	huge.TX.Queues = []Queue{{Frames: n, PPS: 1e18}, {Frames: n, PPS: math.NaN()}}

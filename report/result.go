@@ -27,6 +27,7 @@ type Result struct {
 	Reason    string         `json:"verdict_reason,omitempty"`
 	Warnings  []string       `json:"warnings"`
 	Intervals []Interval     `json:"intervals"`
+	CPUs      []CPU          `json:"cpus,omitempty"`   // of this host, while frames were sent
 	Floor     *Floor         `json:"floor,omitempty"`  // what the tool itself adds: in no figure, and taken off none
 	Repeat    *Repeat        `json:"repeat,omitempty"` // of several trials; the figures above are of all of them
 	Trials    []*Result      `json:"trials,omitempty"`
@@ -164,13 +165,16 @@ type Queue struct {
 // Counters are what the kernel counted for an interface during the run, frames
 // of others included.
 type Counters struct {
-	RxFrames  uint64 `json:"rx_frames"`
-	RxDropped uint64 `json:"rx_dropped"`
-	RxErrors  uint64 `json:"rx_errors"`
-	RxMissed  uint64 `json:"rx_missed"`
-	TxFrames  uint64 `json:"tx_frames"`
-	TxDropped uint64 `json:"tx_dropped"`
-	TxErrors  uint64 `json:"tx_errors"`
+	RxFrames   uint64 `json:"rx_frames"`
+	RxDropped  uint64 `json:"rx_dropped"`
+	RxErrors   uint64 `json:"rx_errors"`
+	RxMissed   uint64 `json:"rx_missed"`
+	TxFrames   uint64 `json:"tx_frames"`
+	TxDropped  uint64 `json:"tx_dropped"`
+	TxErrors   uint64 `json:"tx_errors"`
+	QdiscDrops uint64 `json:"qdisc_drops"`
+	PauseRx    uint64 `json:"pause_rx"` // IEEE 802.3 pause frames, where the driver counts them
+	PauseTx    uint64 `json:"pause_tx"`
 }
 
 // RX is the receiving side.
@@ -308,11 +312,35 @@ type Loss struct {
 	Path      uint64 `json:"path"`      // what no local counter explains
 	RXNIC     uint64 `json:"rx_nic"`    // the receiving port's drops and errors
 	Sink      uint64 `json:"sink"`      // this tool's receive ring was full
+
+	// Counters are those that counted anything during the run, others' frames
+	// included: what the places were told from.
+	Counters []LossCounter `json:"counters,omitempty"`
+}
+
+// LossCounter is a counter of this host that tells of frames that stayed.
+type LossCounter struct {
+	Place   string `json:"place"`
+	Counter string `json:"counter"` // as the kernel or ip -s link calls it
+	Frames  uint64 `json:"frames"`
+}
+
+// CPU is what a CPU of this host did during the run: shares of the time.
+type CPU struct {
+	CPU            int     `json:"cpu"`
+	User           float64 `json:"user"`
+	System         float64 `json:"system"`
+	IRQ            float64 `json:"irq"`
+	SoftIRQ        float64 `json:"softirq"` // most of the kernel's network work
+	Steal          float64 `json:"steal"`   // the hypervisor gave it to others
+	Idle           float64 `json:"idle"`
+	SoftnetDropped uint32  `json:"softnet_dropped"` // frames for which its backlog had no room
+	TimeSqueeze    uint32  `json:"time_squeeze"`    // times that work was left when net.core.netdev_budget was used up
 }
 
 // Add sums the places of several pairs.
 func (l Loss) Add(o Loss) Loss {
-	return Loss{l.Generator + o.Generator, l.TXNIC + o.TXNIC, l.Path + o.Path, l.RXNIC + o.RXNIC, l.Sink + o.Sink}
+	return Loss{l.Generator + o.Generator, l.TXNIC + o.TXNIC, l.Path + o.Path, l.RXNIC + o.RXNIC, l.Sink + o.Sink, append(l.Counters[:len(l.Counters):len(l.Counters)], o.Counters...)}
 }
 
 // Reflect is an interface that sends frames back.

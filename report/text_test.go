@@ -117,7 +117,7 @@ func anyRX(t *rapid.T) *RX {
 
 func anyLoss(t *rapid.T) *Loss {
 	return maybe(rapid.Custom(func(t *rapid.T) Loss {
-		return Loss{count().Draw(t, "generator"), count().Draw(t, "tx nic"), count().Draw(t, "path"), count().Draw(t, "rx nic"), count().Draw(t, "sink")}
+		return Loss{count().Draw(t, "generator"), count().Draw(t, "tx nic"), count().Draw(t, "path"), count().Draw(t, "rx nic"), count().Draw(t, "sink"), nil}
 	})).Draw(t, "loss")
 }
 

@@ -112,7 +112,7 @@ func (s *session) reflect(ctx context.Context, refl *reflector.Reflector, durati
 	defer unwatch()
 	err := s.watch(watch)
 	if err == nil {
-		e.before, err = e.port.Counters()
+		e.before, err = readPort(e.port)
 	}
 	if err != nil {
 		refl.Stop()
@@ -139,7 +139,7 @@ func (s *session) reflect(ctx context.Context, refl *reflector.Reflector, durati
 	}
 	s.result.Started, s.result.DurationS = &started, time.Since(started).Seconds()
 	var countErr error
-	if e.delta, countErr = countedSince(e.port, e.before); err == nil {
+	if e.delta, countErr = since(e.port, e.before); err == nil {
 		err = countErr
 	}
 	if hostErr := s.host(before); err == nil {

@@ -44,8 +44,8 @@ type rxEnd struct {
 	mac       net.HardwareAddr // that the responder answers with; nil: it does not
 	clock     string           // as reception's, or round-trip once a frame has come back
 	sink      *sink.Sink
-	before    netdev.Counters
-	delta     *netdev.Counters // what the port counted during the run; nil: not known
+	before    counted
+	delta     *counted // what the port counted during the run; nil: not known
 	notes     []string
 
 	result *sink.Result
@@ -197,7 +197,7 @@ func ringBlocks(queues int) int {
 // start begins to count.
 func (e *rxEnd) start() (err error) {
 	e.sink.Start()
-	e.before, err = e.port.Counters()
+	e.before, err = readPort(e.port)
 	return err
 }
 
@@ -206,7 +206,7 @@ func (e *rxEnd) wait() error {
 	e.sink.Stop()
 	e.result = e.sink.Wait()
 	var err error
-	e.delta, err = countedSince(e.port, e.before)
+	e.delta, err = since(e.port, e.before)
 	return errors.Join(e.result.Err, err)
 }
 

@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"runtime"
+	"strings"
 	"syscall"
 	"time"
 
@@ -156,7 +157,7 @@ func (s *session) warmUp(ctx context.Context) error {
 			return err
 		}
 		gens = append(gens, g)
-		if e.before, err = e.port.Counters(); err != nil {
+		if e.before, err = readPort(e.port); err != nil {
 			return err
 		}
 	}
@@ -287,6 +288,7 @@ func (s *session) measure(ctx context.Context) error {
 	s.out.begin(s)
 	started := time.Now()
 	s.result.Started = &started
+	load := readCPUs()
 	s.startNs = clock.Mono()
 	s.seenNs = s.startNs
 	for _, e := range s.tx {
@@ -303,6 +305,7 @@ func (s *session) measure(ctx context.Context) error {
 	}()
 	note(s.follow(ctx, ended))
 	s.stoppedNs = clock.Mono()
+	s.result.CPUs = cpus(readCPUs().Sub(load))
 	hurry := func() bool { return err != nil || ctx.Err() != nil }
 	for _, e := range s.tx {
 		e.gen.Stop()
@@ -508,7 +511,7 @@ func (s *session) fillPair(i int) {
 		r.Warnings = append(r.Warnings, s.tx[i].notes...)
 	}
 	if p.RX != nil {
-		s.account(p.RX, p.TX, &loss)
+		s.account(s.rx[i], p.RX, p.TX, &loss)
 		r.Warnings = append(r.Warnings, s.rx[i].notes...)
 	}
 	p.Loss = &loss
@@ -546,7 +549,7 @@ func (s *session) sampled(i int) *report.Latency {
 
 // account settles what was lost: of what the sender counted as sent where it
 // is here, else of what its closing frames and sequence numbers say.
-func (s *session) account(rx *report.RX, tx *report.TX, loss *report.Loss) {
+func (s *session) account(e *rxEnd, rx *report.RX, tx *report.TX, loss *report.Loss) {
 	unique := rx.Frames - rx.Duplicates
 	sent := unique
 	if tx != nil {
@@ -567,13 +570,20 @@ func (s *session) account(rx *report.RX, tx *report.TX, loss *report.Loss) {
 		rx.LossRatio = float64(rx.Lost) / float64(sent)
 	}
 	s.bound(rx, tx)
-	left := rx.Lost
-	take := func(n uint64) uint64 { n = min(n, left); left -= n; return n }
-	loss.Sink = take(rx.SocketDrops + rx.Overflow)
-	if rx.Port != nil {
-		loss.RXNIC = take(rx.Port.RxDropped + rx.Port.RxErrors + rx.Port.RxMissed)
+	places := named(
+		report.LossCounter{Place: "sink", Counter: "socket drops", Frames: rx.SocketDrops},
+		report.LossCounter{Place: "sink", Counter: "streams beyond the bound", Frames: rx.Overflow},
+	)
+	if d := e.delta; d != nil {
+		places = append(places, d.rxPlaces()...)
 	}
-	loss.Path = left
+	loss.Counters = append(loss.Counters, places...)
+	left := rx.Lost
+	loss.Sink = take(left, "sink", places)
+	left -= loss.Sink
+	damaged := take(left, "path", places) // by its FCS, wherever else the counters put the rest
+	loss.RXNIC = take(left-damaged, "rx_nic", places)
+	loss.Path = left - loss.RXNIC
 	for _, st := range rx.Streams {
 		if st.FirstSeq > 0 && tx == nil && st.Name != kernelStream {
 			s.result.Warnings = append(s.result.Warnings, fmt.Sprintf("%s %s: the first frame seen has number %d: those before it count as lost, also if they were sent before this receiver began", rx.Iface, st.Name, st.FirstSeq))
@@ -705,6 +715,7 @@ const (
 	verdictGenerator = "generator-limited"
 	verdictSink      = "sink-limited"
 	verdictNIC       = "nic-limited"
+	verdictHost      = "host-limited"
 	verdictPath      = "path-loss"
 	verdictNothing   = "nothing-received"
 	verdictLate      = "late-start"
@@ -742,14 +753,20 @@ func (s *session) judge() {
 	for _, e := range s.tx {
 		asked += e.asked()
 	}
+	// What of the host was at its end, wherever that showed.
+	host := hostLimit(r.CPUs)
+	because := ""
+	if host != "" {
+		because = ": " + host
+	}
 	if tx != nil && !r.Interrupted && float64(tx.Offered) < float64(asked)*(1-rateTolerance) {
-		say(verdictGenerator, "%d frames were asked for, %d sent in time", asked, tx.Offered)
+		say(verdictGenerator, "%d frames were asked for, %d sent in time%s", asked, tx.Offered, because)
 	}
 	if tx != nil && float64(tx.Missed) > float64(tx.Offered)*rateTolerance {
-		say(verdictGenerator, "%d frames were due in time and not sent", tx.Missed)
+		say(verdictGenerator, "%d frames were due in time and not sent%s", tx.Missed, because)
 	}
 	if tx != nil && tx.RateError != nil && *tx.RateError < -rateTolerance {
-		say(verdictGenerator, "frames were sent at %.2f %% less than the rate asked for", -*tx.RateError*100)
+		say(verdictGenerator, "frames were sent at %.2f %% less than the rate asked for%s", -*tx.RateError*100, because)
 	}
 	if tx != nil && tx.RequestedPPS != nil && tx.RateError == nil && tx.Frames > 1 && tx.PPS < *tx.RequestedPPS*(1-s.tolerance(tx.Frames)) {
 		say(verdictGenerator, "%.0f frames/s were asked for, %.0f sent", *tx.RequestedPPS, tx.PPS)
@@ -758,17 +775,20 @@ func (s *session) judge() {
 		say(verdictVoid, "no frame was sent")
 	}
 	if tx != nil && tx.Unsent > 0 {
-		say(verdictGenerator, "%d frames given to the kernel were not sent by the port", tx.Unsent)
+		say(verdictGenerator, "%d frames given to the kernel were not sent by the port%s%s", tx.Unsent, counterNames(loss.Counters, "generator"), counterNames(loss.Counters, "tx_nic"))
 	}
 	if rx != nil {
 		if loss.Sink > 0 && rx.SocketDrops > 0 {
-			say(verdictSink, "%d frames found this tool's receive ring full", rx.SocketDrops)
+			say(verdictSink, "%d frames found this tool's receive ring full%s", rx.SocketDrops, because)
 		}
 		if loss.Sink > 0 {
 			say(verdictSink, "%d frames were of streams beyond --max-streams", rx.Overflow)
 		}
+		if host != "" && loss.RXNIC+loss.Path > 0 {
+			say(verdictHost, "%d frames were lost while %s", loss.RXNIC+loss.Path, host)
+		}
 		if loss.RXNIC > 0 {
-			say(verdictNIC, "%d frames were dropped by the receiving port", loss.RXNIC)
+			say(verdictNIC, "%d frames were dropped by the receiving port%s", loss.RXNIC, counterNames(loss.Counters, "rx_nic"))
 		}
 		if rx.Frames == 0 {
 			say(verdictNothing, "no frame with a stamp arrived; a port that takes frames to its own MAC only, such as a virtual function, needs --no-promisc")
@@ -781,6 +801,20 @@ func (s *session) judge() {
 		}
 	}
 	say(verdictOK, "")
+}
+
+// counterNames are those that counted at a place: " (rx_missed_errors 12)".
+func counterNames(all []report.LossCounter, place string) string {
+	var names []string
+	for _, c := range all {
+		if c.Place == place {
+			names = append(names, fmt.Sprintf("%s %d", c.Counter, c.Frames))
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(names, ", ") + ")"
 }
 
 // missedBefore is the number of frames that senders had sent before the first

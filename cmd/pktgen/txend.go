@@ -10,7 +10,6 @@ import (
 
 	"pktgen/frames"
 	"pktgen/gen"
-	"pktgen/internal/clock"
 	"pktgen/internal/netdev"
 	"pktgen/neigh"
 	"pktgen/report"
@@ -30,9 +29,9 @@ type txEnd struct {
 	load   gen.Pattern
 	cpus   []int
 	gen    *gen.Generator
-	before netdev.Counters
-	delta  *netdev.Counters // what the port counted during the run; nil: not known
-	notes  []string         // for the result's warnings
+	before counted
+	delta  *counted // what the port counted during the run; nil: not known
+	notes  []string // for the result's warnings
 
 	results []gen.Result
 }
@@ -295,7 +294,7 @@ func (e *txEnd) open() (err error) {
 
 // start begins to send.
 func (e *txEnd) start() (err error) {
-	e.before, err = e.port.Counters()
+	e.before, err = readPort(e.port)
 	e.gen.Start() // whatever the counters say: who opened it waits for it
 	return err
 }
@@ -359,34 +358,10 @@ func (e *txEnd) wait(hurry bool) error {
 	return errors.Join(append(errs, err)...)
 }
 
-// settled is what a port has counted since, once it has counted as sent what it
-// was given, or after a while.
-func settled(p *netdev.Port, before netdev.Counters, sent uint64, wait time.Duration) (*netdev.Counters, error) {
-	for start := clock.Mono(); ; clock.Sleep(int64(settleStep)) {
-		d, err := countedSince(p, before)
-		if err != nil || d.TxPackets >= sent || clock.Mono()-start > int64(wait) {
-			return d, err
-		}
-	}
-}
-
-// countedSince is what a port has counted since; nil with an error.
-func countedSince(p *netdev.Port, before netdev.Counters) (*netdev.Counters, error) {
-	now, err := p.Counters()
-	if err != nil {
-		return nil, err
-	}
-	d, err := now.Since(before)
-	if err != nil {
-		return nil, fmt.Errorf("%v: %w", p.Ref(), err)
-	}
-	return &d, nil
-}
-
 // stalled adds to a worker's error, which knows the queue only, the interface and
 // what it says of it.
 func (e *txEnd) stalled(err error) error {
-	if d, counterErr := countedSince(e.port, e.before); counterErr == nil && d.TxDropped > 0 {
+	if d, counterErr := since(e.port, e.before); counterErr == nil && d.TxDropped > 0 {
 		return withHint(fmt.Errorf("%v: %w; the port dropped %d attempts", e.info.Ref, err, d.TxDropped),
 			"look at the far end: is it up, and is its MTU large enough?")
 	}
@@ -468,8 +443,10 @@ func (e *txEnd) report(received uint64) (*report.TX, report.Loss) {
 	sent = min(max(sent, received), tx.Offered)
 	tx.Rates = report.MakeRates(sent, sent*uint64(e.spec.Size), seconds)
 	tx.Unsent = tx.Offered - sent
-	if tx.Port != nil {
-		loss.TXNIC = min(tx.Unsent, tx.Port.TxErrors)
+	if e.delta != nil {
+		loss.Counters = e.delta.txPlaces()
+		held := take(tx.Unsent, "generator", loss.Counters)
+		loss.TXNIC = take(tx.Unsent-held, "tx_nic", loss.Counters)
 	}
 	loss.Generator = tx.Unsent - loss.TXNIC
 	if pps := e.load.Mean(e.t.duration); pps > 0 {
@@ -484,11 +461,4 @@ func (e *txEnd) report(received uint64) (*report.TX, report.Loss) {
 		tx.LineRatePercent = &p
 	}
 	return tx, loss
-}
-
-func counters(d *netdev.Counters) *report.Counters {
-	return &report.Counters{
-		RxFrames: d.RxPackets, RxDropped: d.RxDropped, RxErrors: d.RxErrors, RxMissed: d.RxMissed,
-		TxFrames: d.TxPackets, TxDropped: d.TxDropped, TxErrors: d.TxErrors,
-	}
 }

@@ -40,7 +40,7 @@ var onlyIn = map[string][]string{
 // direct are the modules that go.mod may require directly.
 var direct = []string{
 	"github.com/HdrHistogram/hdrhistogram-go", "github.com/google/go-cmp", "github.com/google/gopacket",
-	"github.com/mdlayher/packet", "github.com/rogpeppe/go-internal", "github.com/urfave/cli/v2",
+	"github.com/mdlayher/packet", "github.com/rogpeppe/go-internal", "github.com/safchain/ethtool", "github.com/urfave/cli/v2",
 	"github.com/vishvananda/netlink", "github.com/vishvananda/netns",
 	"golang.org/x/net", "golang.org/x/sys", "pgregory.net/rapid",
 }
