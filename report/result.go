@@ -27,6 +27,7 @@ type Result struct {
 	Reason    string         `json:"verdict_reason,omitempty"`
 	Warnings  []string       `json:"warnings"`
 	Intervals []Interval     `json:"intervals"`
+	Steady    *Steady        `json:"steady,omitempty"`
 	CPUs      []CPU          `json:"cpus,omitempty"`   // of this host, while frames were sent
 	Floor     *Floor         `json:"floor,omitempty"`  // what the tool itself adds: in no figure, and taken off none
 	Repeat    *Repeat        `json:"repeat,omitempty"` // of several trials; the figures above are of all of them
@@ -76,9 +77,32 @@ type Host struct {
 	Arch     string   `json:"arch"`
 	CPUModel string   `json:"cpu_model,omitempty"`
 	CPUs     int      `json:"cpus"`
+	Clock    *Clock   `json:"clock,omitempty"`
 	Version  string   `json:"pktgen_version"`
 	Go       string   `json:"go_version"`
 	Command  []string `json:"command_line"`
+}
+
+// Clock is what keeps this host's clock: adjtimex(2).
+type Clock struct {
+	Synchronised bool     `json:"synchronised"` // the kernel was told so, by NTP or PTP
+	MaxErrorUs   int64    `json:"max_error_us"`
+	EstErrorUs   int64    `json:"estimated_error_us"`
+	FrequencyPPM float64  `json:"frequency_ppm"` // that it is slewed by
+	Source       string   `json:"source,omitempty"`
+	PTP          []string `json:"ptp,omitempty"` // hardware clocks: "ptp0 (name)"
+}
+
+// Steady is whether the run went on as it began, by its intervals. Times are in s
+// from its start.
+type Steady struct {
+	Known   bool      `json:"known"` // there were intervals enough to tell
+	Drift   bool      `json:"drift"` // the last quarter is not as the first
+	Change  float64   `json:"change"`
+	ChangeS float64   `json:"change_at_s,omitempty"`
+	Step    bool      `json:"step,omitempty"` // rather a step than a slope
+	DipsS   []float64 `json:"dips_at_s,omitempty"`
+	PeriodS float64   `json:"dip_period_s,omitempty"`
 }
 
 // Rates are of one direction over the measured time.
@@ -182,29 +206,31 @@ type RX struct {
 	Iface   string `json:"iface"`
 	Backend string `json:"backend"`
 	Rates
-	Lost         uint64    `json:"lost"`
-	LossRatio    float64   `json:"loss_ratio"` // of the frames sent
-	LossBound    *Bound    `json:"loss_ratio_bound,omitempty"`
-	Duplicates   uint64    `json:"duplicates"`
-	Reordered    uint64    `json:"reordered"`
-	TooOld       uint64    `json:"too_old"` // of reordered: later than the window, so that a duplicate could not be told
-	Corrupt      uint64    `json:"corrupt"`
-	OtherFrames  uint64    `json:"other_frames"`
-	StaleFrames  uint64    `json:"stale_frames"`        // of an earlier run
-	Overflow     uint64    `json:"overflow_frames"`     // of streams beyond the bound
-	SocketDrops  uint64    `json:"socket_drops"`        // frames this tool's ring had no room for, of any kind
-	Answered     uint64    `json:"neighbours_answered"` // ARP requests and neighbour solicitations
-	Latency      Latency   `json:"latency_ns"`
-	Sampled      *Latency  `json:"latency_sampled_ns,omitempty"` // from the driver's own time of sending, where it keeps one
-	Residence    *Spread   `json:"residence_ns,omitempty"`       // of frames that a reflector sent back: in it, by its clock; in no latency
-	Jitter       Jitter    `json:"jitter_ns"`
-	IPDV         *IPDV     `json:"ipdv_ns,omitempty"`
-	PDV          *PDV      `json:"pdv_ns,omitempty"`
-	Gaps         *Spread   `json:"gap_ns,omitempty"` // between consecutive arrivals of a stream
-	Streams      []Stream  `json:"streams"`
-	Queues       []Queue   `json:"queues"`
-	Port         *Counters `json:"port,omitempty"`
-	SenderClosed bool      `json:"sender_closed"` // closing frames of every stream arrived, so that the lost tail is known
+	Lost         uint64       `json:"lost"`
+	LossRatio    float64      `json:"loss_ratio"` // of the frames sent
+	LossBound    *Bound       `json:"loss_ratio_bound,omitempty"`
+	Duplicates   uint64       `json:"duplicates"`
+	Reordered    uint64       `json:"reordered"`
+	TooOld       uint64       `json:"too_old"` // of reordered: later than the window, so that a duplicate could not be told
+	Corrupt      uint64       `json:"corrupt"`
+	OtherFrames  uint64       `json:"other_frames"`
+	StaleFrames  uint64       `json:"stale_frames"`        // of an earlier run
+	Overflow     uint64       `json:"overflow_frames"`     // of streams beyond the bound
+	SocketDrops  uint64       `json:"socket_drops"`        // frames this tool's ring had no room for, of any kind
+	Answered     uint64       `json:"neighbours_answered"` // ARP requests and neighbour solicitations
+	Latency      Latency      `json:"latency_ns"`
+	Sampled      *Latency     `json:"latency_sampled_ns,omitempty"` // from the driver's own time of sending, where it keeps one
+	ClockOffset  *ClockOffset `json:"clock_offset,omitempty"`       // of the reflector's clock
+	OneWay       *OneWay      `json:"one_way_ns,omitempty"`
+	Residence    *Spread      `json:"residence_ns,omitempty"` // of frames that a reflector sent back: in it, by its clock; in no latency
+	Jitter       Jitter       `json:"jitter_ns"`
+	IPDV         *IPDV        `json:"ipdv_ns,omitempty"`
+	PDV          *PDV         `json:"pdv_ns,omitempty"`
+	Gaps         *Spread      `json:"gap_ns,omitempty"` // between consecutive arrivals of a stream
+	Streams      []Stream     `json:"streams"`
+	Queues       []Queue      `json:"queues"`
+	Port         *Counters    `json:"port,omitempty"`
+	SenderClosed bool         `json:"sender_closed"` // closing frames of every stream arrived, so that the lost tail is known
 }
 
 // Spread is how a time is distributed, ns.
@@ -218,6 +244,25 @@ type Spread struct {
 	P999  int64   `json:"p99_9"`
 	P9999 int64   `json:"p99_99"`
 	Max   int64   `json:"max"`
+}
+
+// ClockOffset is how far a reflector's clock is ahead of this host's, from round
+// trips alone. |offset - true offset| <= Bound over the whole run, however the ways
+// there and back differ.
+type ClockOffset struct {
+	Ns            int64   `json:"ns"` // in the middle of the run
+	BoundNs       int64   `json:"bound_ns"`
+	DriftPPM      float64 `json:"drift_ppm"`
+	DriftBoundPPM float64 `json:"drift_bound_ppm"`
+	Error         string  `json:"error,omitempty"` // then all else is 0: a clock was set during the run
+}
+
+// OneWay is how long frames took there and back, each: right to Bound ns, because
+// the clocks are known to that only. Of a sample.
+type OneWay struct {
+	Bound int64   `json:"bound"`
+	There *Spread `json:"there"`
+	Back  *Spread `json:"back"`
 }
 
 // Bound holds a ratio with a level of confidence (Clopper and Pearson): where

@@ -295,8 +295,26 @@ func (t *text) times(rx *RX) {
 	if p := rx.PDV; p != nil {
 		t.line("  variation p50 %s   p99 %s   p99.9 %s   max %s   (PDV)", ns(float64(p.P50)), ns(float64(p.P99)), ns(float64(p.P999)), ns(float64(p.Max)))
 	}
+	t.clocks(rx)
 	if rx.Jitter.Count > 0 {
 		t.line("jitter      %s (RFC 3550)   mean %s   max %s", ns(rx.Jitter.RFC3550), ns(rx.Jitter.Mean), ns(float64(rx.Jitter.Max)))
+	}
+}
+
+// clocks is what round trips say of the far clock, and each way.
+func (t *text) clocks(rx *RX) {
+	o := rx.ClockOffset
+	switch {
+	case o == nil:
+		return
+	case o.Error != "":
+		t.line("far clock   not known: %s", o.Error)
+		return
+	}
+	t.line("far clock   ahead by %v +- %s, gains %.3g +- %.2g ppm", time.Duration(o.Ns), ns(float64(o.BoundNs)), o.DriftPPM, o.DriftBoundPPM)
+	if w := rx.OneWay; w != nil && w.There != nil && w.Back != nil {
+		t.line("  there     p50 %s   p99 %s   max %s   (right to %s)", ns(float64(w.There.P50)), ns(float64(w.There.P99)), ns(float64(w.There.Max)), ns(float64(w.Bound)))
+		t.line("  back      p50 %s   p99 %s   max %s", ns(float64(w.Back.P50)), ns(float64(w.Back.P99)), ns(float64(w.Back.Max)))
 	}
 }
 
@@ -320,7 +338,7 @@ func (t *text) floor(f *Floor) {
 	if f == nil || f.Latency.Count == 0 {
 		return
 	}
-	t.line("floor       p50 %s   p99 %s   max %s   (of a veth pair: not taken off)", figure(f.Latency.P50), figure(f.Latency.P99), figure(f.Latency.Max))
+	t.line("floor       p50 %s   p99 %s   max %s   (a veth pair, not taken off)", figure(f.Latency.P50), figure(f.Latency.P99), figure(f.Latency.Max))
 }
 
 // repeat is what several trials have in common.

@@ -190,7 +190,29 @@ func (s *Stream) observe(size units.FrameSize, receivedNs int64, stamp *frames.S
 
 // RoundTrip is what a reflector's times tell.
 type RoundTrip struct {
-	Residence *stats.Latency // ns that frames spent in the reflector, by its clock
+	Residence *stats.Latency    // ns that frames spent in the reflector, by its clock
+	Offset    stats.ClockOffset // of the reflector's clock against this host's
+	Trips     []Trip            // of the sampled frames: the first of them
+}
+
+// Trip is the four times of a round trip, ns since the Unix epoch: sent and
+// received back by this host's clock, received and returned by the reflector's.
+type Trip struct{ Sent, Received, Returned, Back int64 }
+
+func newRoundTrip(sampling stats.Sampling) *RoundTrip {
+	r := &RoundTrip{Residence: stats.NewLatency()}
+	if sampling.Any() {
+		r.Trips = make([]Trip, 0, stats.MaxSamples)
+	}
+	return r
+}
+
+func (r *RoundTrip) observe(t Trip, sampled bool) {
+	r.Residence.Observe(t.Returned - t.Received)
+	r.Offset.Observe(t.Sent, t.Received, t.Returned, t.Back)
+	if sampled && len(r.Trips) < cap(r.Trips) {
+		r.Trips = append(r.Trips, t)
+	}
 }
 
 // time records when the frame came, against its stamp, and returns how long it
@@ -199,11 +221,10 @@ func (s *Stream) time(receivedNs int64, stamp *frames.Stamp, fresh bool) int64 {
 	transit := receivedNs - stamp.TimeNs
 	if stamp.Kind == frames.KindReturned {
 		if s.RoundTrip == nil {
-			s.RoundTrip = &RoundTrip{Residence: stats.NewLatency()}
+			s.RoundTrip = newRoundTrip(s.sampling)
 		}
-		residence := stamp.ReturnedNs - stamp.ReceivedNs
-		s.RoundTrip.Residence.Observe(residence)
-		transit -= residence
+		s.RoundTrip.observe(Trip{stamp.TimeNs, stamp.ReceivedNs, stamp.ReturnedNs, receivedNs}, s.sampling.Has(uint64(stamp.Seq)))
+		transit -= stamp.ReturnedNs - stamp.ReceivedNs
 	}
 	s.Latency.Observe(transit)
 	s.Jitter.Observe(transit)

@@ -304,6 +304,6 @@ func (s *Stream) merge(o *Stream) {
 	case s.RoundTrip == nil:
 		s.RoundTrip = o.RoundTrip
 	case o.RoundTrip != nil:
-		s.RoundTrip.Residence.Merge(o.RoundTrip.Residence)
+		s.RoundTrip.Residence.Merge(o.RoundTrip.Residence) // of the clocks, what the first worker saw stands
 	}
 }

@@ -16,7 +16,7 @@ func hostInfo() *report.Host {
 	name, _ := os.Hostname()
 	return &report.Host{
 		Hostname: name, Kernel: kernelRelease(), Arch: runtime.GOARCH, CPUModel: cpuModel(),
-		CPUs: runtime.NumCPU(), Version: version, Go: runtime.Version(), Command: os.Args,
+		CPUs: runtime.NumCPU(), Clock: hostClock(), Version: version, Go: runtime.Version(), Command: os.Args,
 	}
 }
 

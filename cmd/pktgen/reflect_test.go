@@ -201,3 +201,43 @@ func ntpTime(t *testing.T, text string) time.Time {
 	t.Fatalf("no time: %q", text)
 	return time.Time{}
 }
+
+// TestClockOffset: a far clock that is off and drifts, by as much as it was told,
+// is found within the bound that is printed, and each way is longer than nothing
+// and shorter than the round trip.
+func TestClockOffset(t *testing.T) {
+	for _, c := range []struct {
+		offset time.Duration
+		ppm    float64
+	}{{0, 0}, {time.Hour, 0}, {-1500 * time.Microsecond, 0}, {-20 * time.Minute, 40}, {3 * time.Millisecond, -120}} {
+		t.Run(fmt.Sprint(c.offset, " ", c.ppm), func(t *testing.T) {
+			tx, rx := testnet.Wire(t, lab.Options{})
+			reflecting(t, rx, "--clock-offset", c.offset.String(), "--clock-drift", fmt.Sprint(c.ppm))
+			r := mustRun(t, "run", "--round-trip", "--rate", "5kpps", "--duration", "2s", "--json", "--tx", tx.String())
+			o := r.RX.ClockOffset
+			if o == nil || o.Error != "" {
+				t.Fatalf("%+v", o)
+			}
+			if math.Abs(o.DriftPPM-c.ppm) > o.DriftBoundPPM || o.DriftBoundPPM > 200 {
+				t.Errorf("drift %v ppm, found %v, right to %v", c.ppm, o.DriftPPM, o.DriftBoundPPM)
+			}
+			// The clock has drifted since the reflector began, a little before the run.
+			since := time.Since(*r.Started)
+			least, most := 0., math.Abs(c.ppm)*1e-6*float64(since+10*time.Second)
+			if c.ppm < 0 {
+				least, most = -most, least
+			}
+			off := float64(o.Ns - int64(c.offset))
+			if off < least-float64(o.BoundNs) || off > most+float64(o.BoundNs) || o.BoundNs > 1_000_000 {
+				t.Errorf("offset %v, found %d ns, right to %d", c.offset, o.Ns, o.BoundNs)
+			}
+			w := r.RX.OneWay
+			if w == nil || w.Bound != o.BoundNs || w.There.Count != w.Back.Count || w.There.Count == 0 {
+				t.Fatalf("%+v", w)
+			}
+			if sum := w.There.Mean + w.Back.Mean; sum > 2*(*r.RX.Latency.Mean)+float64(o.BoundNs) || w.There.Mean <= 0 || w.Back.Mean <= 0 {
+				t.Errorf("there %v, back %v, round trip %v", w.There.Mean, w.Back.Mean, *r.RX.Latency.Mean)
+			}
+		})
+	}
+}

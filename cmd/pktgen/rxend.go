@@ -258,6 +258,7 @@ func (e *rxEnd) report() *report.RX {
 		}
 	}
 	rx.Residence = spread(residence)
+	rx.ClockOffset, rx.OneWay = clocks(r.Streams)
 	for _, st := range r.Streams {
 		total.Merge(st.Latency)
 		delay.Merge(st.Delay)

@@ -481,6 +481,7 @@ func (s *session) fill(ctx context.Context) error {
 		s.fillPair(i)
 	}
 	s.lastInterval()
+	s.steadiness()
 	s.sums()
 	var stop interrupted
 	r.Interrupted = errors.As(context.Cause(ctx), &stop)
@@ -593,6 +594,50 @@ func (s *session) account(e *rxEnd, rx *report.RX, tx *report.TX, loss *report.L
 		s.result.Warnings = append(s.result.Warnings, rx.Iface+": no closing frame from every sender: frames lost at the end of a stream are not known")
 	}
 }
+
+// steadiness judges whether the run went on as it began. A load that is to vary
+// says nothing of it.
+func (s *session) steadiness() {
+	for _, e := range s.tx {
+		if l := e.load; l.Ramp > 0 || l.Off > 0 || l.Poisson {
+			return
+		}
+	}
+	var rates, starts []float64
+	full := s.out.interval.Seconds()
+	for _, iv := range s.result.Intervals {
+		if iv.DurationS < full/2 {
+			continue // the last, cut short
+		}
+		switch {
+		case iv.RX != nil:
+			rates = append(rates, iv.RX.PPS)
+		case iv.TX != nil:
+			rates = append(rates, iv.TX.PPS)
+		}
+		starts = append(starts, iv.StartS)
+	}
+	st := stats.Steady(rates, steadyTolerance)
+	out := &report.Steady{Known: st.Known, Drift: st.Drift, Change: st.Change, Step: st.Step}
+	if st.Drift {
+		out.ChangeS = starts[st.ChangeAt]
+	}
+	for _, i := range st.Dips {
+		out.DipsS = append(out.DipsS, starts[i])
+	}
+	out.PeriodS = st.Period * full
+	s.result.Steady = out
+	if n := len(st.Dips); n > 0 {
+		periodic := ""
+		if st.Period > 0 {
+			periodic = fmt.Sprintf(", one each %.3g s", out.PeriodS)
+		}
+		s.result.Warnings = append(s.result.Warnings, fmt.Sprintf("the rate dipped by more than %.0f %% in %d of %d intervals%s: the first at %.1f s", steadyTolerance*100, n, len(rates), periodic, out.DipsS[0]))
+	}
+}
+
+// steadyTolerance is how far the rate of an interval may be off the others'.
+const steadyTolerance = 0.05
 
 // bound says how well the loss ratio is known.
 func (s *session) bound(rx *report.RX, tx *report.TX) {
@@ -721,6 +766,7 @@ const (
 	verdictLate      = "late-start"
 	verdictVoid      = "void"
 	verdictUnsteady  = "unsteady"
+	verdictDrift     = "drift"
 )
 
 // rateTolerance is how far below the requested rate the sent one may be.
@@ -799,6 +845,9 @@ func (s *session) judge() {
 		if loss.Path > 0 {
 			say(verdictPath, "%d frames were lost that no counter of this host explains", loss.Path)
 		}
+	}
+	if st := r.Steady; st != nil && st.Drift {
+		say(verdictDrift, "the rate changed by %+.1f %% from the first quarter of the run to the last, about %.1f s after its start", st.Change*100, st.ChangeS)
 	}
 	say(verdictOK, "")
 }
