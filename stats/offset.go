@@ -126,7 +126,7 @@ func (o Offset) At(localNs int64) int64 {
 }
 
 // OneWay is how long a round trip's two ways took, in ns of the remote clock,
-// each right to Bound. Their sum is exact to MaxDrift. One may come out below 0
+// each right to Bound, and their sum to MaxDrift. One may come out below 0
 // by as much as it is wrong.
 func (o Offset) OneWay(t1, t2, t3, t4 int64) (there, back int64) {
 	return t2 - t1 - o.At(t1), t4 - t3 + o.At(t4)
@@ -150,8 +150,8 @@ func (e *StepError) Error() string {
 
 // Estimate is what is known so far. One round trip is enough for an offset; where
 // the run is too short for a drift, Drift is 0 and DriftBound is MaxDrift. Its
-// errors are ErrNoRoundTrips and *StepError. It takes some 0.1 ms, and
-// more where there was a step.
+// errors are ErrNoRoundTrips and *StepError. It takes some 0.1 ms, and more where
+// there was a step.
 //
 // A step that is smaller than Bound can go unseen.
 func (c *ClockOffset) Estimate() (Offset, error) {

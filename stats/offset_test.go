@@ -105,9 +105,9 @@ func TestClockOffsetSymmetric(t *testing.T) {
 		interval float64 // ns
 		within   float64 // of the least delay
 	}{
-		{100, 1e9, 0.05}, {3600 * 10, 1e9, 0.01}, // 1 frame/s, up to ten hours
-		{1000, 1e6, 0.05}, {300_000, 1e5, 0.01},
-		{1_000_000, 1e3, 0.01}, // 1 M frames/s
+		{100, 1e9, 0.02}, {3600 * 10, 1e9, 0.001}, // 1 frame/s, up to ten hours
+		{1000, 1e6, 0.005}, {300_000, 1e5, 0.001},
+		{1_000_000, 1e3, 0.001}, // 1 M frames/s
 	} {
 		p := path{local: 1 << 60, remote: -1 << 50, drift: 37, there: 50e3, back: 50e3, turn: 1000, queue: 20e3, loss: 0.01, stall: 0.001}
 		o, err := offsetOf(p.run(1, c.frames, c.interval)).Estimate()
@@ -124,13 +124,30 @@ func TestClockOffsetSymmetric(t *testing.T) {
 	}
 }
 
+// One round trip that is far faster than all others says nothing of the drift: the
+// slow ones do, and they leave the same room on both sides.
+func TestClockOffsetOneFast(t *testing.T) {
+	var c ClockOffset
+	for i := range int64(201) {
+		at, delay := i*100_000_000, int64(1_000_000)
+		if i == 100 {
+			delay = 50_000
+		}
+		c.Observe(at, at+at/1_000_000*40+delay, at+at/1_000_000*40+delay, at+2*delay)
+	}
+	// 2 x 1 ms of room in 20 s, either way: some 100 ppm.
+	if o, err := c.Estimate(); err != nil || math.Abs(o.Drift-40) > 1 || o.DriftBound < 80 || o.DriftBound > 120 {
+		t.Errorf("%+v, %v", o, err)
+	}
+}
+
 func drawPath(t *rapid.T) (p path, frames int, interval float64) {
 	delay := rapid.OneOf(rapid.SampledFrom([]float64{0, 1, 5e3, 50e3}), rapid.Float64Range(0, 200e6))
 	clock := rapid.OneOf(rapid.SampledFrom([]int64{math.MinInt64, -1, 0, 1_700_000_000e9, math.MaxInt64 - 2e14}),
 		rapid.Int64Range(math.MinInt64, math.MaxInt64-2e14))
 	p = path{
 		local: clock.Draw(t, "local"), remote: clock.Draw(t, "remote"),
-		drift: rapid.OneOf(rapid.SampledFrom([]float64{0, -MaxDrift, -500, 0.01, 500, MaxDrift}),
+		drift: rapid.OneOf(rapid.SampledFrom([]float64{0, -1000, -500, 0.01, 500, 1000}),
 			rapid.Float64Range(-MaxDrift, MaxDrift)).Draw(t, "drift"),
 		there: delay.Draw(t, "there"), back: delay.Draw(t, "back"),
 		queue: rapid.SampledFrom([]float64{0, 100, 20e3, 5e6}).Draw(t, "queue"),
@@ -343,7 +360,7 @@ func TestClockOffsetAgainstAllPairs(t *testing.T) {
 func TestClockOffsetKeepsFastest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var c ClockOffset
-		scale := rapid.SampledFrom([]int64{1, 300, 1e5, 1e12, math.MaxInt64 >> 1}).Draw(t, "scale")
+		scale := rapid.SampledFrom([]int64{1, 300, 1e5, 1e12, math.MaxInt64>>1 - 50}).Draw(t, "scale")
 		t1 := rapid.Int64Range(-scale, scale)
 		fastest := map[int64]int64{}
 		var xs, delays []int64
@@ -355,6 +372,9 @@ func TestClockOffsetKeepsFastest(t *testing.T) {
 			}
 			c.Observe(at, at, at, at+delay)
 			xs, delays = append(xs, at-base), append(delays, delay)
+		}
+		if c.from != slices.Min(xs) || c.to < slices.Max(xs) {
+			t.Errorf("from %d to %d, want %d to %d or later", c.from, c.to, slices.Min(xs), slices.Max(xs))
 		}
 		for i, x := range xs {
 			k := x >> c.shift
