@@ -68,7 +68,7 @@ func (s *Steadiness) drift(rates, smooth []float64, tolerance float64) {
 	// More dips in one quarter than in the other are no drift: the rate itself has
 	// to change. On a slope the halves are two thirds as far apart as the quarters.
 	sides := change(median(smooth[:at]), median(smooth[at:]))
-	if sides*s.Change <= 0 || math.Abs(sides) <= tolerance/2 {
+	if math.Abs(sides) <= tolerance/2 {
 		return
 	}
 	s.Drift, s.ChangeAt, s.Step = true, at, step

@@ -70,11 +70,13 @@ func TestSteady(t *testing.T) {
 		{"falls by less than the tolerance", 60, step(30, 10, 9.7), want{change: -0.03}},
 		{"slow slope", 60, func(i int) float64 { return 10 - 3*float64(i)/60 }, want{drift: true, change: -0.233, changeAt: 30, within: 5}},
 		{"slow slope of less than the tolerance", 60, func(i int) float64 { return 10 - 0.4*float64(i)/60 }, want{change: -0.03}},
+		{"slope, the least number", 8, func(i int) float64 { return 10 - float64(i)/8 }, want{drift: true, change: -0.08, changeAt: 4, within: 1}},
 		{"slope with a dip", 60, func(i int) float64 {
 			return (10 - 3*float64(i)/60) * dipping(12)(i) / 10
 		}, want{drift: true, change: -0.233, changeAt: 30, within: 5, dips: []int{12}}},
 		{"one dip", 60, dipping(17), want{dips: []int{17}}},
 		{"one dip of three intervals", 60, dipping(50, 51, 52), want{change: -0.08, dips: []int{50, 51, 52}}},
+		{"two long dips, late", 60, dipping(46, 47, 48, 52, 53, 54), want{change: -0.16, dips: []int{46, 47, 48, 52, 53, 54}}},
 		{"one dip, the least number", 8, dipping(3), want{dips: []int{3}}},
 		{"a dip before the fall and one after", 60, func(i int) float64 {
 			return step(40, 10, 3.4)(i) * dipping(20, 50)(i) / 10
@@ -211,6 +213,25 @@ func TestFitAgainstSums(t *testing.T) {
 	})
 }
 
+// The noise is that around a slope or a step, some far values included.
+func TestScatter(t *testing.T) {
+	const deviation = 0.3
+	r := rand.New(rand.NewPCG(8, 9))
+	values := make([]float64, 10_000)
+	for i := range values {
+		values[i] = 2*float64(i) + deviation*r.NormFloat64()
+		if i > 4000 {
+			values[i] += 500
+		}
+		if i%100 == 0 {
+			values[i] = 0
+		}
+	}
+	if got := math.Sqrt(scatter(values)); math.Abs(got-deviation) > 0.05*deviation {
+		t.Errorf("standard deviation %v, want %v", got, deviation)
+	}
+}
+
 // Any period is found, whatever part of an interval it ends in, if there are
 // dips enough; also with dips left out.
 func TestPeriod(t *testing.T) {
@@ -232,8 +253,20 @@ func TestPeriod(t *testing.T) {
 	})
 }
 
-// Dips at random seldom look periodic, and noise seldom drifts: less than once in
-// a hundred (and 5 standard deviations of that).
+// Dips that are far from their places are no row, however many.
+func TestPeriodOfUneven(t *testing.T) {
+	var starts []int
+	for i := range 20 {
+		starts = append(starts, 20*i+i%2*4)
+	}
+	if got := period(starts); got != 0 {
+		t.Errorf("%v: period %v", starts, got)
+	}
+}
+
+// Dips at random look periodic less than once in a hundred, and noise as great as
+// the tolerance drifts less than once in twenty (and 5 standard deviations of
+// that).
 func TestSteadyByChance(t *testing.T) {
 	const runs = 3000
 	r := rand.New(rand.NewPCG(3, 4))
@@ -243,7 +276,7 @@ func TestSteadyByChance(t *testing.T) {
 			rates := make([]float64, n)
 			var starts []int
 			for i := range rates {
-				rates[i] = 10 * (1 + 0.02*r.NormFloat64())
+				rates[i] = 10 * (1 + 0.05*r.NormFloat64())
 				if r.IntN(10) == 0 && (len(starts) == 0 || starts[len(starts)-1] < i-1) {
 					starts = append(starts, i)
 				}
@@ -255,9 +288,9 @@ func TestSteadyByChance(t *testing.T) {
 				periodic++
 			}
 		}
-		limit := int(chanceLimit*runs + 5*math.Sqrt(chanceLimit*runs))
-		if periodic > limit || drifts > limit {
-			t.Errorf("of %d runs of %d intervals %d periodic, %d drifting; the limit is %d", runs, n, periodic, drifts, limit)
+		limit := func(chance float64) int { return int(chance*runs + 5*math.Sqrt(chance*runs)) }
+		if periodic > limit(chanceLimit) || drifts > limit(0.05) {
+			t.Errorf("of %d runs of %d intervals %d periodic, %d drifting", runs, n, periodic, drifts)
 		}
 	}
 }
