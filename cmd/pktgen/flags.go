@@ -117,6 +117,7 @@ func backendFlag() []cli.Flag {
 func rxFlags() []cli.Flag {
 	return env(
 		&cli.StringFlag{Name: "rx-backend", Value: "auto", Usage: "receiving `BACKEND`: auto, packet"},
+		&cli.IntFlag{Name: "ring", DefaultText: "64, less beyond 8 queues", Usage: "receive ring of `N` MiB a queue: how long a pause it rides out"},
 		&cli.BoolFlag{Name: "no-answer", Usage: "do not answer ARP and NDP for the test addresses"},
 		&cli.BoolFlag{Name: "no-promisc", Usage: "take only frames to the interface's own MAC"},
 		&cli.BoolFlag{Name: "no-verify", Usage: "do not check checksums: no frame is found corrupt"},

@@ -94,7 +94,7 @@ func openReflector(e *rxEnd, cfg reflector.Config, qdisc bool) (*reflector.Refle
 	name, index := e.info.Ref.String(), e.info.Index
 	cfg.OpenRX = func(worker int) (ring.RX, error) {
 		return tpacket.OpenRX(tpacket.RXOptions{
-			Interface: name, Index: index, Queue: worker, Promisc: e.r.promisc, Fanout: fanout, Blocks: ringBlocks(e.r.queues),
+			Interface: name, Index: index, Queue: worker, Promisc: e.r.promisc, Fanout: fanout, Blocks: e.r.ringBlocks(),
 		})
 	}
 	cfg.OpenTX = func(worker int) (ring.TX, error) {

@@ -24,6 +24,7 @@ import (
 type reception struct {
 	queues     int
 	cpus       []int
+	ring       int // octets a queue; 0: chosen
 	answer     bool
 	promisc    bool
 	verify     bool
@@ -177,7 +178,7 @@ func (e *rxEnd) open(own *sink.Own) error {
 		Open: func(worker int) (ring.RX, error) {
 			return tpacket.OpenRX(tpacket.RXOptions{
 				Interface: e.info.Ref.String(), Index: e.info.Index, Queue: worker,
-				Promisc: e.r.promisc, Fanout: fanout, Blocks: ringBlocks(e.r.queues),
+				Promisc: e.r.promisc, Fanout: fanout, Blocks: e.r.ringBlocks(),
 			})
 		},
 		Own: own, MaxStreams: e.r.maxStreams, NoVerify: !e.r.verify,
@@ -189,10 +190,17 @@ func (e *rxEnd) open(own *sink.Own) error {
 	return nil
 }
 
-// ringBlocks keeps the rings of many queues together at 512 MiB, or 4 MiB each.
-func ringBlocks(queues int) int {
-	return max(16, min(tpacket.DefaultRXBlocks, 8*tpacket.DefaultRXBlocks/queues))
+// ringBlocks is the size of a queue's ring: as asked for, else such that those of
+// many queues together keep to 512 MiB, or 4 MiB each.
+func (r *reception) ringBlocks() int {
+	if r.ring > 0 {
+		return r.ring / tpacket.DefaultRXBlockSize
+	}
+	return max(16, min(tpacket.DefaultRXBlocks, 8*tpacket.DefaultRXBlocks/r.queues))
 }
+
+// maxRing is the largest ring, MiB, that may be asked for.
+const maxRing = 2047
 
 // start begins to count.
 func (e *rxEnd) start() (err error) {

@@ -804,6 +804,8 @@ func (s *session) judge() {
 	because := ""
 	if host != "" {
 		because = ": " + host
+	} else if loss != nil {
+		because = counterNames(loss.Counters, "generator")
 	}
 	if tx != nil && !r.Interrupted && float64(tx.Offered) < float64(asked)*(1-rateTolerance) {
 		say(verdictGenerator, "%d frames were asked for, %d sent in time%s", asked, tx.Offered, because)
