@@ -63,7 +63,7 @@ func shown(t *testing.T) (commands []string) {
 			}
 		}
 	}
-	for _, args := range [][]string{{"help"}, {"tx", "--help"}, {"rx", "--help"}, {"run", "--help"}, {"lab", "wire", "--help"}} {
+	for _, args := range [][]string{{"help"}, {"tx", "--help"}, {"rx", "--help"}, {"run", "--help"}, {"reflect", "--help"}, {"lab", "wire", "--help"}} {
 		p := start(t, args...)
 		p.wait(5 * time.Second)
 		for line := range strings.Lines(p.stdout.String()) {
