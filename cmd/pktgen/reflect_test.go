@@ -86,8 +86,9 @@ func TestRoundTrip(t *testing.T) {
 			trips = append(trips, s*1e9+ns-at(10)-(at(26)-at(18)))
 		}
 		slices.Sort(trips)
-		// The capture keeps microseconds.
-		if got := trips[len(trips)/2]; math.Abs(float64(got-p50)) > 0.2*float64(got)+2000 || trips[len(trips)-1] > max+2000 {
+		// The capture keeps microseconds, and the kernel stamps a frame for each
+		// socket anew.
+		if got := trips[len(trips)/2]; math.Abs(float64(got-p50)) > 0.2*float64(got)+2000 || trips[len(trips)-1] > 2*max {
 			t.Errorf("p50 %d, max %d; by the capture %d, %d", p50, max, got, trips[len(trips)-1])
 		}
 	})
