@@ -270,6 +270,13 @@ func (r *RX) Start() error {
 	return nil
 }
 
+// Started says that Start was called. Safe from any goroutine.
+func (r *RX) Started() bool {
+	r.wire.mu.Lock()
+	defer r.wire.mu.Unlock()
+	return r.open
+}
+
 // Fail has Next return err once what has arrived is read. Safe from any goroutine.
 func (r *RX) Fail(err error) {
 	r.wire.mu.Lock()
