@@ -1,11 +1,11 @@
-# pktgen: make build, demo, test, race, lint, fuzz, bench
+# pktgen: make build, demo, test, race, lint, fuzz, bench, bench-pacing
 
 GO       ?= go
 VERSION  := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 FUZZTIME ?= 20000x
 export CGO_ENABLED = 0
 
-.PHONY: all build demo test race lint fuzz bench clean
+.PHONY: all build demo test race lint fuzz bench bench-pacing clean
 
 all: build
 
@@ -52,6 +52,10 @@ fuzz:
 bench: build
 	$(GO) test -run '^$$' -bench . -benchmem ./...
 	./scripts/bench/tx.sh
+
+# How evenly frames arrive, beside other senders.
+bench-pacing: build
+	./scripts/bench/pacing.sh
 
 clean:
 	rm -f pktgen tools/staticcheck

@@ -34,7 +34,15 @@ type Config struct {
 	Duration time.Duration                     // 0: no limit
 	Batch    int                               // 0: DefaultBatch or FullBatch
 	Sampling stats.Sampling                    // the frames of a paced run whose leaving is asked about; zero: none
+	Launch   Launch                            // have the kernel hold each frame until its time; zero: send it then
 	Refill   bool                              // copy the whole template into the slot for each frame
+}
+
+// Launch has the kernel let go of frames at their times (SO_TXTIME): the ring is a
+// ring.Launcher. It takes a paced pattern that is not random.
+type Launch struct {
+	Ahead time.Duration            // how long before its time a frame is handed over; 0: no launch times
+	At    func(monoNs int64) int64 // the launch clock, ns, at an instant of clock.Mono
 }
 
 // startLead is how far ahead of Start's call the first frame is due, so that
@@ -88,6 +96,9 @@ func Open(cfg Config) (*Generator, error) {
 		if cfg.Pattern.Unlimited() {
 			cfg.Batch = FullBatch
 		}
+	}
+	if cfg.Launch.Ahead > 0 {
+		cfg.Batch = 1 // all frames of a call would have one time
 	}
 	if cfg.CPUs != nil && len(cfg.CPUs) < cfg.Workers {
 		return nil, fmt.Errorf("%d workers, but %d CPUs", cfg.Workers, len(cfg.CPUs))

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"pktgen/frames"
+	"pktgen/internal/clock"
 	"pktgen/ring"
 	"pktgen/ring/ringtest"
 	"pktgen/stats"
@@ -353,6 +354,59 @@ func TestDepartures(t *testing.T) {
 		t.Errorf("%d sent, of 300", r.Sent)
 	}
 	g.Close(0)
+}
+
+// TestLaunchTimes: each frame is handed over before its time, with the time that
+// the schedule has for it, which its stamp says too.
+func TestLaunchTimes(t *testing.T) {
+	const ahead, step, offset = 20 * time.Millisecond, int64(time.Millisecond), int64(1e18)
+	b := newBed(t, 1, 64)
+	b.cfg.Pattern.Rate, b.cfg.Count = units.FrameRate{Num: 1000, Den: 1e9}, 100
+	b.cfg.Launch = Launch{Ahead: ahead, At: func(monoNs int64) int64 { return monoNs + offset }}
+	var early []int64
+	b.txs[0].Fault = func() error { // on the worker's own thread
+		early = append(early, b.txs[0].Launched[len(b.txs[0].Launched)-1]-offset-clock.Mono())
+		return nil
+	}
+	g, err := Open(b.cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.Start()
+	r := g.Wait()[0]
+	launched := b.txs[0].Launched
+	g.Close(0)
+	if r.Sent != 100 || len(launched) != 100 {
+		t.Fatalf("%d sent, %d times", r.Sent, len(launched))
+	}
+	for i, at := range launched {
+		if i > 0 && at-launched[i-1] != step {
+			t.Errorf("frame %d leaves %d ns after the one before, want %d", i, at-launched[i-1], step)
+		}
+		if early[i] > int64(ahead) {
+			t.Errorf("frame %d was handed over %v before its time, want at most %v", i, time.Duration(early[i]), ahead)
+		}
+	}
+	if took := r.LastNs - r.FirstNs; took < 99*step {
+		t.Errorf("from the first to the last %v", time.Duration(took))
+	}
+	blk, err := b.rxs[0].Next(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var f ring.Frame
+	var last int64
+	for n := 0; blk.Next(&f); n++ {
+		var p frames.Parsed
+		if frames.ParseStamp(f.Data, &p) != frames.KindTest {
+			continue
+		}
+		if d := p.Stamp.TimeNs - last; n > 0 && (d < step-10_000 || d > step+10_000) { // two clocks are read
+			t.Errorf("frame %d: stamped %d ns after the one before", n, d)
+		}
+		last = p.Stamp.TimeNs
+	}
+	b.rxs[0].Release(blk)
 }
 
 // TestSlowDrain: frames leave the ring long after they were handed over; the

@@ -63,6 +63,10 @@ type worker struct {
 	proto []byte // the template's octets, for refill
 	left  departures
 
+	launcher ring.Launcher // nil: the kernel sends at once
+	aheadNs  int64         // by which the worker's clock goes before the host's
+	launchNs int64         // when the batch is to leave
+
 	seq    uint64 // frames given to the kernel: the next sequence number
 	counts stats.TxCounts
 	shard  *stats.Shard[stats.TxCounts]
@@ -124,6 +128,13 @@ func (w *worker) open() error {
 	}
 	w.tx = tx
 	w.tx.Prefill(func(slot []byte) int { return copy(slot, w.proto) })
+	if cfg.Launch.Ahead > 0 {
+		w.launcher, _ = tx.(ring.Launcher)
+		if w.launcher == nil {
+			return errors.New("this backend has no launch times")
+		}
+		w.aheadNs = int64(cfg.Launch.Ahead)
+	}
 	if !cfg.Pattern.Unlimited() {
 		w.left = newDepartures(tx, cfg.Sampling)
 	}
@@ -133,10 +144,10 @@ func (w *worker) open() error {
 // loop sends until the limit, the end of the duration, Stop, or an error.
 func (w *worker) loop() error {
 	batch := w.g.cfg.Batch
-	now := w.idle(w.g.startNs)
+	now := w.idle(w.g.startNs + w.aheadNs)
 	// A worker that is woken late paces from then on, and has nothing to catch up.
 	w.pacer.Start(now)
-	w.progressNs = now
+	w.progressNs = clock.Mono()
 	lastNs, endNs := int64(math.MaxInt64), int64(math.MaxInt64)
 	if d := int64(w.g.cfg.Duration); d > 0 {
 		lastNs = now + d - 1
@@ -165,14 +176,14 @@ func (w *worker) loop() error {
 			if err := w.full(); err != nil {
 				return err
 			}
-			now = clock.Mono()
+			now = w.now()
 			continue
 		}
 		if err := w.send(slots); err != nil {
 			return err
 		}
 		before := now
-		now = clock.Mono()
+		now = w.now()
 		w.noteLate(now - before)
 		w.result.LastNs = now
 		w.publish()
@@ -194,6 +205,10 @@ func (w *worker) noteLate(byNs int64) {
 func (w *worker) send(slots [][]byte) error {
 	w.left.arm(w.seq, len(slots))
 	mono, real := clock.Both()
+	if w.launcher != nil {
+		w.launchNs = w.pacer.next()
+		mono, real = w.launchNs, real+w.launchNs-mono
+	}
 	if w.seq == 0 {
 		w.result.FirstNs = mono
 	}
@@ -216,7 +231,12 @@ func (w *worker) send(slots [][]byte) error {
 // kick has the kernel take all that is committed, waiting out a busy device.
 func (w *worker) kick() error {
 	for tries := 0; ; tries++ {
-		err := w.tx.Kick()
+		var err error
+		if w.launcher != nil {
+			err = w.launcher.KickAt(w.g.cfg.Launch.At(w.launchNs))
+		} else {
+			err = w.tx.Kick()
+		}
 		if err == nil || !errors.Is(err, ring.ErrBusy) {
 			return err
 		}
@@ -255,11 +275,15 @@ func (w *worker) checkStall() error {
 	return nil
 }
 
-// idle waits until the monotonic instant untilNs, or for the stop flag, and
+// now is the worker's clock: clock.Mono, or ahead of it by as much as frames are
+// handed over before their times.
+func (w *worker) now() int64 { return clock.Mono() + w.aheadNs }
+
+// idle waits until an instant of the worker's clock, or for the stop flag, and
 // returns the time.
 func (w *worker) idle(untilNs int64) int64 {
 	for {
-		now := clock.Mono()
+		now := w.now()
 		left := untilNs - now
 		if left <= 0 || w.g.stop.Load() {
 			return now

@@ -58,6 +58,13 @@ type Stamper interface {
 	ReadStamp() (n uint32, timeNs int64, ok bool)
 }
 
+// Launcher is a TX whose kernel can hold a frame until a time. Owned as TX is.
+type Launcher interface {
+	// KickAt is Kick, for frames that are to leave at an instant of the launch
+	// clock, ns; a time that has passed means now.
+	KickAt(launchNs int64) error
+}
+
 // TXCounts are totals since the ring was opened, in frames.
 type TXCounts struct {
 	Sent     uint64 // done with by the kernel: taken by the driver, unless larger than the MTU
@@ -100,6 +107,8 @@ type Frame struct {
 	WireLen int
 	// TimeNs is when the kernel (or the NIC) received it, ns since the Unix epoch.
 	TimeNs int64
+	// Hardware: TimeNs is the NIC's, by its own clock (PHC), not the kernel's.
+	Hardware bool
 	// VLAN is the removed tag's TCI, TPID its EtherType; TPID 0 means none was removed.
 	VLAN, TPID uint16
 	// ChecksumPartial: the sender left the transport checksum to the NIC, so that

@@ -25,6 +25,7 @@ type Config struct {
 	Open       func(worker int) (ring.RX, error) // called on the worker's thread
 	Own        *Own                              // count these streams only, all others as stale; nil: all are ours
 	MaxStreams int                               // 0: DefaultMaxStreams
+	System     func(nicNs int64) int64           // the system's time of a NIC's; nil: no frame has a NIC's time
 	NoVerify   bool                              // take checksums as right: no corrupt frame is found
 }
 
@@ -58,6 +59,7 @@ type Result struct {
 	Malformed uint64 // blocks whose offsets led out of them
 	FirstNs   int64  // receive time of the first of our frames, ns since the Unix epoch
 	LastNs    int64
+	Hardware  uint64         // frames whose time was the NIC's
 	Gaps      *stats.Latency // ns between consecutive arrivals of a stream, of all streams
 	Rest      *stats.Latency // latencies since the last Cut
 	Workers   []WorkerResult
@@ -171,6 +173,7 @@ func (s *Sink) Wait() *Result {
 		r.Rest.Merge(w.latency)
 		r.Gaps.Merge(w.gaps)
 		r.Overflow += w.overflow
+		r.Hardware += w.hardware
 		r.Malformed += w.malformed
 		r.Counts = stats.Add(r.Counts, w.counts)
 		r.Workers = append(r.Workers, WorkerResult{Worker: w.index, CPU: w.cpu, Frames: w.counts.Frames, Drops: w.drops})

@@ -39,6 +39,7 @@ type worker struct {
 	shard   *stats.Shard[stats.RxCounts]
 
 	overflow  uint64
+	hardware  uint64
 	malformed uint64
 	drops     ring.KernelDrops
 	dropsAtNs int64
@@ -166,6 +167,10 @@ func (w *worker) readDrops() {
 func (w *worker) block(b *ring.Block) {
 	f := &w.frame
 	for b.Next(f) {
+		if f.Hardware && w.s.cfg.System != nil {
+			w.hardware++
+			f.TimeNs = w.s.cfg.System(f.TimeNs)
+		}
 		w.one(f)
 	}
 	if b.Malformed() {

@@ -84,6 +84,10 @@ func classify(err error) (code int, hint string) {
 		return exitPrivilege, "run it as root, or give the binary what it needs: setcap cap_net_raw,cap_net_admin+ep pktgen"
 	case errors.Is(err, unix.ENOPROTOOPT), errors.Is(err, unix.EAFNOSUPPORT):
 		return exitPrivilege, "this kernel lacks a feature that pktgen needs: AF_PACKET rings, Linux 4.20 or newer"
+	case errors.Is(err, errNoLaunchTimes):
+		return exitPrivilege, ""
+	case errors.Is(err, netdev.ErrNoHardwareStamps):
+		return exitPrivilege, "ethtool -T shows what the NIC notes; without --rx-time hardware the kernel's receive times serve"
 	case errors.Is(err, netdev.ErrNotFound):
 		return exitFailed, "ip link shows the interfaces; NAMESPACE/NAME means one in a network namespace"
 	case errors.Is(err, netdev.ErrNoNamespace):

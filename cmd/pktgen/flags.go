@@ -32,6 +32,7 @@ type traffic struct {
 	count            uint64
 	duration         time.Duration
 	warmup           time.Duration
+	launch           time.Duration // hand frames over so long before their times; 0: at them
 	queues           int
 	cpus             []int
 	batch            int
@@ -84,6 +85,7 @@ func frameFlags() []cli.Flag {
 		&cli.UintFlag{Name: "tos", Usage: "TOS or traffic class octet `N`"},
 		&cli.BoolFlag{Name: "udp-checksum-zero", Usage: "send UDP checksum 0 (none), IPv4 only"},
 		&cli.BoolFlag{Name: "no-stamp", Usage: "send frames without the stamp: they are counted by nothing but the ports"},
+		&cli.DurationFlag{Name: "launch-time", Usage: "hand frames over this `TIME` early, and have an etf or fq queueing discipline send them at their times"},
 		&cli.BoolFlag{Name: "qdisc", Usage: "send through the queueing discipline instead of past it"},
 		&cli.IntFlag{Name: "batch", DefaultText: "64, at full speed 256", Usage: "at most `N` frames a system call"},
 		&cli.BoolFlag{Name: "refill", Usage: "copy the whole frame for each one sent, not only what changes"},
@@ -117,6 +119,7 @@ func backendFlag() []cli.Flag {
 func rxFlags() []cli.Flag {
 	return env(
 		&cli.StringFlag{Name: "rx-backend", Value: "auto", Usage: "receiving `BACKEND`: auto, packet"},
+		&cli.StringFlag{Name: "rx-time", Value: "kernel", Usage: "whose receive `TIME`: kernel, or hardware, where the NIC notes it for every frame"},
 		&cli.IntFlag{Name: "ring", DefaultText: "64, less beyond 8 queues", Usage: "receive ring of `N` MiB a queue: how long a pause it rides out"},
 		&cli.BoolFlag{Name: "no-answer", Usage: "do not answer ARP and NDP for the test addresses"},
 		&cli.BoolFlag{Name: "no-promisc", Usage: "take only frames to the interface's own MAC"},
@@ -169,6 +172,7 @@ func parseTraffic(c *cli.Context) (*traffic, error) {
 		count:        c.Uint64("count"),
 		duration:     p.duration("duration", 0),
 		warmup:       p.duration("warmup", 0),
+		launch:       p.duration("launch-time", 0),
 		queues:       p.queues(),
 		cpus:         p.cpus(),
 		batch:        int(p.number("batch", int64(c.Int("batch")), 0, maxBatch)),
@@ -230,10 +234,13 @@ func (p *parser) pattern(t *traffic) {
 			p.fail("on-off", "want two times above 0, such as 100ms:900ms")
 		}
 	}
-	for name, set := range map[string]bool{"burst": t.burst > 1, "on-off": t.off > 0, "poisson": t.poisson} {
+	for name, set := range map[string]bool{"launch-time": t.launch > 0, "burst": t.burst > 1, "on-off": t.off > 0, "poisson": t.poisson} {
 		if set && t.rate.IsMax() && p.err == nil {
 			p.err = usagef("--%s: it needs a --rate that is not max", name)
 		}
+	}
+	if t.poisson && t.launch > 0 && p.err == nil {
+		p.err = usagef("--launch-time: random gaps have no times beforehand")
 	}
 	if t.poisson && (t.burst > 1 || t.off > 0 || t.ramp > 0) && p.err == nil {
 		p.err = usagef("--poisson: random gaps go with --rate alone")

@@ -568,3 +568,19 @@ func TestFilter(t *testing.T) {
 		t.Errorf("the filter dropped %d, we say lost %d; of 25,600 frames each 256th is 100", d, r.RX.Lost)
 	}
 }
+
+// TestNotHere: what this host's NIC or kernel has not is refused with a hint, and
+// exit code 4.
+func TestNotHere(t *testing.T) {
+	tx, rx := testnet.Wire(t, lab.Options{})
+	for _, args := range [][]string{
+		{"rx", "--iface", rx.String(), "--rx-time", "hardware"},
+		{"run", "--tx", tx.String(), "--rx", rx.String(), "--rx-time", "hardware"},
+		{"tx", "--iface", tx.String(), "--rate", "1kpps", "--launch-time", "1ms"},
+	} {
+		r, code := run(t, append(args, "--json")...)
+		if code != exitPrivilege || r.Error == "" || r.Hint == "" {
+			t.Errorf("%v: exit code %d, error %q, hint %q", args, code, r.Error, r.Hint)
+		}
+	}
+}

@@ -75,8 +75,9 @@ func (p *parser) reception() *reception {
 	p.backend("rx-backend")
 	return &reception{
 		queues: p.queues(), cpus: p.cpus(), clock: clockNone,
-		ring:   int(p.number("ring", int64(p.c.Int("ring")), 0, maxRing)) << 20,
-		answer: !p.c.Bool("no-answer"), promisc: !p.c.Bool("no-promisc"), verify: !p.c.Bool("no-verify"),
+		hardware: p.choice("rx-time", "kernel", "hardware") == "hardware",
+		ring:     int(p.number("ring", int64(p.c.Int("ring")), 0, maxRing)) << 20,
+		answer:   !p.c.Bool("no-answer"), promisc: !p.c.Bool("no-promisc"), verify: !p.c.Bool("no-verify"),
 		maxStreams: int(p.number("max-streams", int64(p.c.Int("max-streams")), 1, 1<<16)),
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"pktgen/frames"
 	"pktgen/internal/netdev"
+	"pktgen/internal/phc"
 	"pktgen/neigh"
 	"pktgen/report"
 	"pktgen/ring"
@@ -24,7 +25,8 @@ import (
 type reception struct {
 	queues     int
 	cpus       []int
-	ring       int // octets a queue; 0: chosen
+	ring       int  // octets a queue; 0: chosen
+	hardware   bool // the NIC's receive times
 	answer     bool
 	promisc    bool
 	verify     bool
@@ -42,8 +44,10 @@ type rxEnd struct {
 	stop      context.CancelFunc // ends the responder
 	answered  chan struct{}      // closed when the responder has ended
 	cpus      []int
-	mac       net.HardwareAddr // that the responder answers with; nil: it does not
-	clock     string           // as reception's, or round-trip once a frame has come back
+	mac       net.HardwareAddr       // that the responder answers with; nil: it does not
+	clock     string                 // as reception's, or round-trip once a frame has come back
+	nic       *netdev.HardwareStamps // nil: the kernel's receive times
+	tie       *phc.Tie
 	sink      *sink.Sink
 	before    counted
 	delta     *counted // what the port counted during the run; nil: not known
@@ -70,6 +74,11 @@ func newRXEnd(ref netdev.Ref, r *reception, seed uint64) (*rxEnd, error) {
 		if e.port, err = netdev.Open(ref); err != nil {
 			return err
 		}
+		if r.hardware {
+			if err := e.useHardware(); err != nil {
+				return err
+			}
+		}
 		if r.answer {
 			return e.startResponder(seed)
 		}
@@ -79,6 +88,25 @@ func newRXEnd(ref netdev.Ref, r *reception, seed uint64) (*rxEnd, error) {
 		return nil, errors.Join(err, e.close())
 	}
 	return e, nil
+}
+
+// useHardware has the NIC note receive times, and ties its clock to the system's.
+func (e *rxEnd) useHardware() error {
+	h, err := netdev.EnableHardwareStamps(e.info.Ref)
+	if err != nil {
+		return err
+	}
+	e.nic = &h
+	e.tie, err = phc.Open(h.PHC)
+	return err
+}
+
+// system is the system's time of one of the NIC's; nil without.
+func (e *rxEnd) system() func(int64) int64 {
+	if e.tie == nil {
+		return nil
+	}
+	return e.tie.System
 }
 
 // takeLock holds an abstract Unix socket named after the interface: it belongs
@@ -178,10 +206,10 @@ func (e *rxEnd) open(own *sink.Own) error {
 		Open: func(worker int) (ring.RX, error) {
 			return tpacket.OpenRX(tpacket.RXOptions{
 				Interface: e.info.Ref.String(), Index: e.info.Index, Queue: worker,
-				Promisc: e.r.promisc, Fanout: fanout, Blocks: e.r.ringBlocks(),
+				Promisc: e.r.promisc, Fanout: fanout, Blocks: e.r.ringBlocks(), Hardware: e.tie != nil,
 			})
 		},
-		Own: own, MaxStreams: e.r.maxStreams, NoVerify: !e.r.verify,
+		System: e.system(), Own: own, MaxStreams: e.r.maxStreams, NoVerify: !e.r.verify,
 	})
 	if err != nil {
 		return err
@@ -230,6 +258,14 @@ func (e *rxEnd) close() error {
 		errs = append(errs, e.responder.Close())
 		<-e.answered
 		e.responder = nil
+	}
+	if e.tie != nil {
+		errs = append(errs, e.tie.Close())
+		e.tie = nil
+	}
+	if e.nic != nil {
+		errs = append(errs, e.nic.Restore())
+		e.nic = nil
 	}
 	if e.port != nil {
 		errs = append(errs, e.port.Close())
@@ -320,7 +356,7 @@ func (e *rxEnd) latency(l *stats.Latency) report.Latency {
 	if e.clock == clockNone {
 		return report.Latency{Clock: clockNone}
 	}
-	out := report.Latency{Clock: e.clock, Count: s.Count, Negative: s.Negative, Send: "stamp", Receive: "kernel"}
+	out := report.Latency{Clock: e.clock, Count: s.Count, Negative: s.Negative, Send: "stamp", Receive: e.receiveTime()}
 	if s.Count > 0 {
 		out.Min, out.Mean, out.Max = &s.Min, &s.Mean, &s.Max
 		out.P50, out.P90, out.P99, out.P999, out.P9999 = &s.P50, &s.P90, &s.P99, &s.P999, &s.P9999
@@ -340,6 +376,17 @@ func variation(d *stats.DelayVariation) (*report.IPDV, *report.PDV) {
 		pdv = &report.PDV{Count: v.Count, P50: v.P50, P90: v.P90, P99: v.P99, P999: v.P999, Max: v.Max}
 	}
 	return ipdv, pdv
+}
+
+// receiveTime is what noted the receive times.
+func (e *rxEnd) receiveTime() string {
+	if e.result == nil || e.result.Hardware == 0 {
+		return "kernel"
+	}
+	if e.result.Hardware < e.result.Counts.Frames {
+		return "hardware and kernel"
+	}
+	return "hardware"
 }
 
 // spread is nil of nothing.

@@ -22,16 +22,17 @@ import (
 // txEnd is a sending interface: what was asked for, what is there, and what
 // came of it.
 type txEnd struct {
-	t      *traffic
-	info   netdev.Info
-	port   *netdev.Port
-	spec   frames.Spec
-	load   gen.Pattern
-	cpus   []int
-	gen    *gen.Generator
-	before counted
-	delta  *counted // what the port counted during the run; nil: not known
-	notes  []string // for the result's warnings
+	t           *traffic
+	info        netdev.Info
+	port        *netdev.Port
+	spec        frames.Spec
+	load        gen.Pattern
+	cpus        []int
+	gen         *gen.Generator
+	launchClock int // of --launch-time; 0: none
+	before      counted
+	delta       *counted // what the port counted during the run; nil: not known
+	notes       []string // for the result's warnings
 
 	results []gen.Result
 }
@@ -86,6 +87,9 @@ func newTXEnd(ctx context.Context, ref netdev.Ref, t *traffic, runID, firstStrea
 	}
 	if e.port, err = netdev.Open(ref); err != nil {
 		return nil, err
+	}
+	if err := e.launch(); err != nil {
+		return nil, errors.Join(err, e.port.Close())
 	}
 	return e, nil
 }
@@ -315,11 +319,11 @@ func (e *txEnd) generator(spec frames.Spec, cfg gen.Config) (*gen.Generator, err
 	cfg.Open = func(worker int) (ring.TX, error) {
 		return tpacket.OpenTX(tpacket.TXOptions{
 			Interface: e.info.Ref.String(), Index: e.info.Index, Queue: worker,
-			MaxFrame: templates[worker].Len(), Qdisc: e.t.qdisc,
+			MaxFrame: templates[worker].Len(), Qdisc: e.t.qdisc || e.launchClock != 0, Launch: e.launchClock,
 		})
 	}
 	cfg.Template = func(worker int) *frames.Template { return templates[worker] }
-	cfg.Pattern, cfg.Batch, cfg.Refill = e.load, e.t.batch, e.t.refill
+	cfg.Pattern, cfg.Batch, cfg.Refill, cfg.Launch = e.load, e.t.batch, e.t.refill, e.launchConfig()
 	return gen.Open(cfg)
 }
 

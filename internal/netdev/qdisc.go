@@ -68,6 +68,24 @@ func (p *Port) qdiscs(link netlink.Link) ([]netlink.Qdisc, error) {
 	return list(func() ([]netlink.Qdisc, error) { return p.h.QdiscList(link) })
 }
 
+// QdiscKinds are the kinds of the interface's queueing disciplines, in the kernel's
+// order: the root first. Errors: those of Counters.
+func (p *Port) QdiscKinds() ([]string, error) {
+	link, err := p.link()
+	if err != nil {
+		return nil, fmt.Errorf("%v: qdiscs: %w", p.ref, err)
+	}
+	all, err := p.qdiscs(link)
+	if err != nil {
+		return nil, fmt.Errorf("%v: qdiscs: %w", p.ref, err)
+	}
+	var kinds []string
+	for _, q := range all {
+		kinds = append(kinds, q.Type())
+	}
+	return kinds, nil
+}
+
 // sumQdiscs walks the tree from its root.
 //
 // A parent counts the drops of its children with its own: at enqueue it sees

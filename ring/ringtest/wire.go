@@ -72,10 +72,11 @@ func (w *Wire) now() int64 {
 // TX is a sender. It implements ring.TX, and panics where its user breaks the
 // contract of that.
 type TX struct {
-	Fault   func() error            // asked at each Kick; its error is that Kick's
-	Reject  func(frame []byte) bool // says which frames are refused for their form
-	Stopped bool                    // the wire takes nothing, as if the link were blocked
-	NoStamp error                   // what Stamp returns
+	Fault    func() error            // asked at each Kick; its error is that Kick's
+	Reject   func(frame []byte) bool // says which frames are refused for their form
+	Stopped  bool                    // the wire takes nothing, as if the link were blocked
+	NoStamp  error                   // what Stamp returns
+	Launched []int64                 // the times given to KickAt; for after the run
 
 	wire      *Wire
 	slots     [][]byte
@@ -188,6 +189,12 @@ func (t *TX) Wait(max time.Duration) error {
 		time.Sleep(min(max, 100*time.Microsecond))
 	}
 	return nil
+}
+
+// KickAt implements ring.Launcher.
+func (t *TX) KickAt(launchNs int64) error {
+	t.Launched = append(t.Launched, launchNs)
+	return t.Kick()
 }
 
 // Stamp implements ring.Stamper.

@@ -1026,3 +1026,30 @@ func TestStamps(t *testing.T) {
 		}
 	}
 }
+
+// TestLaunchTime: the kernel takes the times, of either clock; a queueing discipline
+// that knows nothing of them sends at once.
+func TestLaunchTime(t *testing.T) {
+	for _, clockid := range []int{unix.CLOCK_TAI, unix.CLOCK_MONOTONIC} {
+		txEnd, rxEnd := testnet.Wire(t, lab.Options{})
+		tx := openTX(t, txEnd, tpacket.TXOptions{Qdisc: true, Launch: clockid})
+		rx := openRX(t, rxEnd, tpacket.RXOptions{Blocks: 4})
+		frame := append([]byte{2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xb5}, make([]byte, 46)...)
+		for range 3 {
+			slots := tx.Reserve(1)
+			slots[0] = slots[0][:copy(slots[0][:cap(slots[0])], frame)]
+			tx.Commit(slots)
+			var ts unix.Timespec
+			if err := unix.ClockGettime(int32(clockid), &ts); err != nil {
+				t.Fatal(err)
+			}
+			if err := tx.KickAt(ts.Nano() + 1_000_000); err != nil {
+				t.Fatal(err)
+			}
+		}
+		receive(t, rx, 3, func(*ring.Frame) {})
+		if n := testing.AllocsPerRun(100, func() { _ = tx.KickAt(1) }); n != 0 {
+			t.Errorf("%v allocations", n)
+		}
+	}
+}

@@ -30,6 +30,7 @@ type RXOptions struct {
 	Blocks    int    // 0 = DefaultRXBlocks
 	Promisc   bool   // take frames to every MAC; undone by the kernel when the socket closes
 	Fanout    *Fanout
+	Hardware  bool // take the NIC's receive times where it notes them (Frame.Hardware)
 }
 
 // RX is a TPACKET_V3 receive ring. It implements ring.RX.
@@ -75,6 +76,13 @@ func (r *RX) setUp(o RXOptions) error {
 	// Linux 4.20. Without it the ring also holds what this host sends.
 	if err := s.setInt("PACKET_IGNORE_OUTGOING", unix.PACKET_IGNORE_OUTGOING, 1); err != nil {
 		return err
+	}
+	if o.Hardware {
+		// Both: where the NIC noted none, the kernel's.
+		const flags = unix.SOF_TIMESTAMPING_RAW_HARDWARE | unix.SOF_TIMESTAMPING_SOFTWARE
+		if err := s.setInt("PACKET_TIMESTAMP", unix.PACKET_TIMESTAMP, flags); err != nil {
+			return err
+		}
 	}
 	const frameSize = 2048 // the kernel wants one that divides the block; V3 packs frames regardless
 	req := unix.TpacketReq3{
@@ -223,6 +231,7 @@ func (v3Walker) Frame(block []byte, off int, f *ring.Frame) (next int, ok bool) 
 	f.TimeNs = int64(binary.NativeEndian.Uint32(h[v3Sec:]))*1e9 + int64(binary.NativeEndian.Uint32(h[v3Nsec:]))
 	status := binary.NativeEndian.Uint32(h[v3Status:])
 	f.ChecksumPartial = status&unix.TP_STATUS_CSUMNOTREADY != 0
+	f.Hardware = status&unix.TP_STATUS_TS_RAW_HARDWARE != 0
 	f.VLAN, f.TPID = 0, 0
 	if status&unix.TP_STATUS_VLAN_VALID != 0 {
 		f.VLAN = uint16(binary.NativeEndian.Uint32(h[v3TCI:]))

@@ -204,6 +204,7 @@ func twinWalk(block []byte, off, count int) (frames []ring.Frame, malformed bool
 			WireLen:         int(h.Len),
 			TimeNs:          int64(h.Sec)*1_000_000_000 + int64(h.Nsec),
 			ChecksumPartial: h.Status&unix.TP_STATUS_CSUMNOTREADY != 0,
+			Hardware:        h.Status&unix.TP_STATUS_TS_RAW_HARDWARE != 0,
 		}
 		if h.Status&unix.TP_STATUS_VLAN_VALID != 0 {
 			f.WireLen += 4

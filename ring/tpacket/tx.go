@@ -35,6 +35,7 @@ type TXOptions struct {
 	Queue     int    // worker number, for errors
 	MaxFrame  int    // largest frame, octets without FCS, 1..MaxFrame
 	Slots     int    // at least; 0 = DefaultTXSlots, or fewer of large frames
+	Launch    int    // clock of KickAt's times: unix.CLOCK_TAI for an etf qdisc, CLOCK_MONOTONIC for fq; 0 (CLOCK_REALTIME, which neither takes): none
 	Qdisc     bool   // go through the queueing discipline instead of past it (PACKET_QDISC_BYPASS)
 }
 
@@ -52,6 +53,7 @@ type TX struct {
 	tail   uint64 // slots that the kernel has finished with
 	counts ring.TXCounts
 	oob    [stampOOB]byte
+	launch []byte // the control message of KickAt
 }
 
 var _ ring.TX = (*TX)(nil)
@@ -91,6 +93,11 @@ func (t *TX) setUp(o TXOptions, g txGeometry) error {
 	}
 	if !o.Qdisc {
 		if err := s.setInt("PACKET_QDISC_BYPASS", unix.PACKET_QDISC_BYPASS, 1); err != nil {
+			return err
+		}
+	}
+	if o.Launch != 0 {
+		if err := t.useLaunchTimes(o.Launch); err != nil {
 			return err
 		}
 	}

@@ -6,6 +6,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// SendControl sends what a socket's ring holds, with control messages, of which
+// there are some. flags must have MSG_DONTWAIT, as those of RecvControl. It does
+// not allocate. Errors: sendmsg(2)'s.
+func SendControl(fd int, oob []byte, flags int) error {
+	msg := unix.Msghdr{Control: &oob[0]}
+	msg.SetControllen(len(oob))
+	_, _, errno := unix.RawSyscall(unix.SYS_SENDMSG, uintptr(fd), uintptr(unsafe.Pointer(&msg)), uintptr(flags))
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}
+
 // RecvControl reads the control messages of the next message of a socket into
 // oob, which is not empty, and returns their length; the message's own octets are
 // dropped. flags must have MSG_DONTWAIT: the runtime does not know that the thread
