@@ -75,6 +75,7 @@ type Result struct {
 	Unsent      uint64 // of these, still in the ring when its drain was given up; they may leave later
 	Missed      uint64 // frames due within the duration that were not offered in time
 	Bytes       uint64 // octets of the frames sent, FCS included
+	Batches     uint64 // batches of frames given to it
 	Busy        uint64 // times the device took no more for a while
 	Late        uint64 // times a paced worker was more than a millisecond late
 	LateMaxNs   int64  // and by how much at most

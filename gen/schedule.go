@@ -31,20 +31,30 @@ type Pattern struct {
 	// On and Off: frames are due for On, then none for Off, and so on. The rate
 	// is that within On. Off 0: always on.
 	On, Off time.Duration
+	// Steps: one rate after the other, each for its time; then no more. Rate is the
+	// first one's.
+	Steps []Step
 	// Poisson: independent gaps, exponentially distributed, of 1/Rate on average.
 	// The same Seed gives the same times.
 	Poisson bool
 	Seed    uint64
 }
 
+// Step is one rate of a plan: that of all workers together, 0 for silence, and for
+// how long.
+type Step struct {
+	Rate units.FrameRate
+	For  time.Duration
+}
+
 // Unlimited says that the pattern is as fast as it goes.
-func (p Pattern) Unlimited() bool { return p.Rate.Num == 0 }
+func (p Pattern) Unlimited() bool { return p.Rate.Num == 0 && len(p.Steps) == 0 }
 
 // Mean is the rate in frames/s that the pattern asks for on average over a run's
 // duration; 0 where that is not known: as fast as it goes, or a rate that varies
 // over no known duration.
 func (p Pattern) Mean(duration time.Duration) float64 {
-	if p.Unlimited() || (p.Ramp == 0 && p.Off == 0) {
+	if p.Unlimited() || (p.Ramp == 0 && p.Off == 0 && len(p.Steps) == 0) {
 		return p.Rate.PerSecond()
 	}
 	n := p.Frames(duration)
@@ -80,6 +90,8 @@ func (p Pattern) schedule(index, workers int) Schedule {
 	switch {
 	case p.Poisson:
 		s = newPoisson(p.Rate, p.Seed, index, workers)
+	case len(p.Steps) > 0:
+		s = newSteps(p.Steps)
 	case p.Ramp > 0:
 		s = newRamp(p.Rate, p.RampTo, p.Ramp)
 	default:
@@ -209,6 +221,53 @@ func (r ramp) At(k uint64) uint64 {
 		}
 	}
 	return lo
+}
+
+// steps: within each step its frames are due evenly, from its beginning on.
+type steps []step
+
+// step is one of them, from startNs to endNs, with count frames after before
+// earlier ones.
+type step struct {
+	even
+	startNs, endNs uint64
+	before, count  uint64
+}
+
+func newSteps(plan []Step) (all steps) {
+	var at, frames uint64
+	for _, p := range plan {
+		s := step{even: even(p.Rate), startNs: at, endNs: at + uint64(p.For), before: frames}
+		if p.Rate.Num > 0 && p.For > 0 {
+			s.count = s.even.Due(uint64(p.For) - 1)
+		}
+		all = append(all, s)
+		at, frames = s.endNs, frames+s.count
+	}
+	return all
+}
+
+func (s steps) Due(elapsedNs uint64) uint64 {
+	last := s[0]
+	for _, one := range s {
+		if elapsedNs < one.startNs {
+			break
+		}
+		last = one
+	}
+	if elapsedNs >= last.endNs || last.Num == 0 {
+		return last.before + last.count
+	}
+	return last.before + min(last.count, last.even.Due(elapsedNs-last.startNs))
+}
+
+func (s steps) At(k uint64) uint64 {
+	for _, one := range s {
+		if k < one.before+one.count {
+			return one.startNs + one.even.At(k-one.before)
+		}
+	}
+	return never
 }
 
 // poisson draws the gap to each next frame. It remembers one frame only.

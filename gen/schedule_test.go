@@ -23,12 +23,13 @@ func TestSchedulesAgree(t *testing.T) {
 			{Rate: rate, On: time.Duration(rapid.Int64Range(1, 1e9).Draw(t, "on")), Off: time.Duration(rapid.Int64Range(1, 1e9).Draw(t, "off"))},
 			{Rate: rate, RampTo: pps(rapid.Uint64Range(1, 10_000_000).Draw(t, "to")), Ramp: time.Duration(rapid.Int64Range(1, 1e10).Draw(t, "ramp"))},
 			{Rate: rate, Burst: 7, On: time.Millisecond, Off: 3 * time.Millisecond},
+			{Steps: []Step{{rate, time.Duration(rapid.Int64Range(1, 1e12).Draw(t, "first"))}, {units.FrameRate{}, time.Second}, {pps(1000), 1e15}}},
 		}).Draw(t, "pattern")
 		s := p.schedule(0, 1)
 		k := rapid.Uint64Range(0, 1e9).Draw(t, "k")
 		at := s.At(k)
 		if at == never {
-			if p.Off == 0 { // a second on in 30 years off may be beyond 64 bits
+			if p.Off == 0 && len(p.Steps) == 0 { // a plan ends; a second on in 30 years off may be beyond 64 bits
 				t.Fatalf("frame %d is never due", k)
 			}
 			return
@@ -57,6 +58,8 @@ func TestPatterns(t *testing.T) {
 			map[time.Duration]uint64{0: 1, 99 * time.Millisecond: 100, 100 * time.Millisecond: 100, 999 * time.Millisecond: 100, time.Second: 101, 2 * time.Second: 201}},
 		// From 0+ to 1000/s in 2 s: a triangle of 1000 frames; 1000 a second from then on.
 		{"ramp up", Pattern{Rate: pps(1), RampTo: pps(1000), Ramp: 2 * time.Second}, map[time.Duration]uint64{0: 1, 2 * time.Second: 1002, 3 * time.Second: 2002}},
+		{"steps", Pattern{Steps: []Step{{pps(1000), 10 * time.Millisecond}, {units.FrameRate{}, 5 * time.Millisecond}, {pps(100), 25 * time.Millisecond}}},
+			map[time.Duration]uint64{0: 1, 9 * time.Millisecond: 10, 14 * time.Millisecond: 10, 15 * time.Millisecond: 11, 25 * time.Millisecond: 12, 35 * time.Millisecond: 13, time.Second: 13}},
 		{"ramp down", Pattern{Rate: pps(1000), RampTo: pps(500), Ramp: time.Second}, map[time.Duration]uint64{time.Second: 751, 3 * time.Second: 1751}},
 	} {
 		for at, want := range c.want {
@@ -84,6 +87,7 @@ func TestMeanAndSpan(t *testing.T) {
 		{"bursts", Pattern{Rate: pps(1000), Burst: 10}, time.Second, 1000, 1000, 990 * time.Millisecond},
 		{"on off", onOff, 2 * time.Second, 99 / 1.049, 100, 1049 * time.Millisecond},
 		{"one burst", oneBurst, 500 * time.Millisecond, 0, 1000, 0},
+		{"steps", Pattern{Steps: []Step{{pps(1000), 10 * time.Millisecond}, {units.FrameRate{}, 5 * time.Millisecond}, {pps(100), 25 * time.Millisecond}}}, 40 * time.Millisecond, 12 / 0.035, 13, 35 * time.Millisecond},
 		{"one frame", Pattern{Rate: pps(1000)}, time.Millisecond, 1000, 1, 0},
 		{"full speed", Pattern{}, time.Second, 0, 1000, 0},
 		{"random", Pattern{Rate: pps(1000), Poisson: true}, time.Second, 1000, 1000, 0},

@@ -225,6 +225,7 @@ func (w *worker) send(slots [][]byte) error {
 	w.tx.Commit(slots)
 	w.seq += uint64(len(slots))
 	w.pacer.Sent(len(slots))
+	w.result.Batches++
 	return w.kick()
 }
 

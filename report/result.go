@@ -167,6 +167,7 @@ type TX struct {
 	Errors          uint64    `json:"errors"`                 // refused by the kernel for their form, or failed by the port
 	Missed          uint64    `json:"missed"`                 // frames of a random pattern that were due and not offered in time
 	RateError       *float64  `json:"rate_error"`             // sent rate over that of the schedule, less 1, from the first frame to the last; null: no schedule
+	FramesPerCall   float64   `json:"frames_per_call"`        // given to the kernel at once, on average
 	Busy            uint64    `json:"busy"`                   // times the device took no more for a while
 	LateEvents      uint64    `json:"late_events"`            // times a paced sender was more than a millisecond late; it caught up
 	LateMaxNs       int64     `json:"late_max_ns"`            // and by how much at most

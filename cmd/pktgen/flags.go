@@ -28,6 +28,7 @@ type traffic struct {
 	burst            uint64
 	on, off          time.Duration
 	poisson          bool
+	plan             []planStep
 	seed             uint64
 	count            uint64
 	duration         time.Duration
@@ -66,6 +67,7 @@ func frameFlags() []cli.Flag {
 		&cli.StringFlag{Name: "rate", Aliases: []string{"r"}, Value: "max", Usage: "`RATE` of all queues together: max, 1500, 250kpps, 10%, 3Gbps (L2), 10GbpsL1"},
 		&cli.Uint64Flag{Name: "burst", Usage: "send `N` frames back to back, then pause: at the same rate"},
 		&cli.StringFlag{Name: "ramp", Usage: "instead of --rate, `FROM:TO:TIME`, such as 100kpps:1Mpps:10s; then it stays"},
+		&cli.StringFlag{Name: "plan", Usage: "instead of --rate, one rate after the other, `RATE:TIME,RATE:TIME,...`, such as 10kpps:5s,0:1s,100kpps:5s"},
 		&cli.StringFlag{Name: "on-off", Usage: "send for one time, then not for another, `ON:OFF`, such as 100ms:900ms"},
 		&cli.BoolFlag{Name: "poisson", Usage: "random gaps, exponentially distributed, at --rate on average"},
 		&cli.Uint64Flag{Name: "seed", Value: 1, Usage: "`N` that random gaps follow from: the same gives the same"},
@@ -198,10 +200,52 @@ func parseTraffic(c *cli.Context) (*traffic, error) {
 		seed:         c.Uint64("seed"),
 	}
 	p.pattern(t)
+	p.plan(t)
 	if p.err != nil {
 		return nil, p.err
 	}
 	return t, t.family()
+}
+
+// planStep is one rate of --plan, and for how long; a rate of 0 is silence.
+type planStep struct {
+	rate   units.Rate
+	silent bool
+	time   time.Duration
+}
+
+// plan reads --plan, which also says how long the run is.
+func (p *parser) plan(t *traffic) {
+	text := p.c.String("plan")
+	if text == "" {
+		return
+	}
+	for _, name := range []string{"rate", "ramp", "on-off", "burst", "poisson", "duration"} {
+		if p.c.IsSet(name) {
+			p.fail("plan", "it says the rates and their times; leave --%s out", name)
+			return
+		}
+	}
+	total := time.Duration(0)
+	for _, part := range strings.Split(text, ",") {
+		rate, duration, _ := strings.Cut(strings.TrimSpace(part), ":")
+		s := planStep{silent: rate == "0"}
+		var errs [2]error
+		if !s.silent {
+			s.rate, errs[0] = units.ParseRate(rate)
+		}
+		s.time, errs[1] = time.ParseDuration(duration)
+		if errors.Join(errs[:]...) != nil || s.time <= 0 || (!s.silent && s.rate.IsMax()) {
+			p.fail("plan", "want RATE:TIME,RATE:TIME, such as 10kpps:5s,0:1s,100kpps:5s")
+			return
+		}
+		total += s.time
+		t.plan = append(t.plan, s)
+	}
+	if !slices.ContainsFunc(t.plan, func(s planStep) bool { return !s.silent }) {
+		p.fail("plan", "nothing but silence")
+	}
+	t.duration = total
 }
 
 // pattern reads how frames are spread over time.
@@ -235,7 +279,7 @@ func (p *parser) pattern(t *traffic) {
 		}
 	}
 	for name, set := range map[string]bool{"launch-time": t.launch > 0, "burst": t.burst > 1, "on-off": t.off > 0, "poisson": t.poisson} {
-		if set && t.rate.IsMax() && p.err == nil {
+		if set && t.rate.IsMax() && p.c.String("plan") == "" && p.err == nil {
 			p.err = usagef("--%s: it needs a --rate that is not max", name)
 		}
 	}

@@ -161,6 +161,7 @@ func TestOddPatterns(t *testing.T) {
 		"--rate 5kpps --poisson --seed 3 --duration 300ms",
 		"--rate 20kpps --burst 64 --duration 500ms",
 		"--ramp 1kpps:20kpps:1s --duration 500ms",
+		"--plan 2kpps:200ms,0:100ms,10kpps:200ms",
 	} {
 		r := mustRun(t, append(strings.Fields("lab wire -- run --json"), strings.Fields(args)...)...)
 		identity(t, r)

@@ -599,7 +599,7 @@ func (s *session) account(e *rxEnd, rx *report.RX, tx *report.TX, loss *report.L
 // says nothing of it.
 func (s *session) steadiness() {
 	for _, e := range s.tx {
-		if l := e.load; l.Ramp > 0 || l.Off > 0 || l.Poisson {
+		if l := e.load; l.Ramp > 0 || l.Off > 0 || l.Poisson || len(l.Steps) > 0 {
 			return
 		}
 	}

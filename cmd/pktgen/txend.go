@@ -101,6 +101,15 @@ func (e *txEnd) pattern() (err error) {
 	if e.load.Rate, err = t.rate.PPS(e.spec.Size, e.info.SpeedBps); err != nil {
 		return fmt.Errorf("%v: --rate %v: %w", e.info.Ref, t.rate, err)
 	}
+	for _, s := range t.plan {
+		step := gen.Step{For: s.time}
+		if !s.silent {
+			if step.Rate, err = s.rate.PPS(e.spec.Size, e.info.SpeedBps); err != nil {
+				return fmt.Errorf("%v: --plan: %w", e.info.Ref, err)
+			}
+		}
+		e.load.Steps = append(e.load.Steps, step)
+	}
 	if e.load.RampTo, err = t.rampTo.PPS(e.spec.Size, e.info.SpeedBps); err != nil {
 		return fmt.Errorf("%v: --ramp: %w", e.info.Ref, err)
 	}
@@ -414,7 +423,7 @@ func (e *txEnd) report(received uint64) (*report.TX, report.Loss) {
 	first, last := e.span()
 	seconds := float64(last-first) / 1e9
 	var sent uint64
-	gaps, lag := stats.NewLatency(), stats.NewLatency()
+	gaps, lag, calls := stats.NewLatency(), stats.NewLatency(), uint64(0)
 	for _, r := range e.results {
 		if r.Gaps != nil {
 			gaps.Merge(r.Gaps)
@@ -429,11 +438,15 @@ func (e *txEnd) report(received uint64) (*report.TX, report.Loss) {
 		tx.Offered += r.Offered
 		tx.Errors += r.Rejected
 		tx.Missed += r.Missed
+		calls += r.Batches
 		tx.Busy += r.Busy
 		tx.LateEvents += r.Late
 		tx.LateMaxNs = max(tx.LateMaxNs, r.LateMaxNs)
 	}
 	tx.Gaps, tx.StampLag = spread(gaps), spread(lag)
+	if calls > 0 {
+		tx.FramesPerCall = float64(tx.Offered) / float64(calls)
+	}
 	if e.delta != nil {
 		tx.Port = counters(e.delta)
 		tx.Errors += tx.Port.TxErrors
