@@ -59,7 +59,8 @@ func shown(t *testing.T) (commands []string) {
 				commands = append(commands, line)
 			}
 			if i := strings.Index(line, "| `pktgen "); i >= 0 && block == "" {
-				commands = append(commands, strings.Trim(line[i:], "|` "))
+				command, _, _ := strings.Cut(line[i+len("| `"):], "`")
+				commands = append(commands, command)
 			}
 		}
 	}
