@@ -43,6 +43,9 @@ type ChecksumMode uint8
 const (
 	ChecksumFull ChecksumMode = iota // right for every frame
 	ChecksumZero                     // none (RFC 768); IPv4 only
+	// ChecksumPartial: the sum of the pseudo-header, to which the kernel or the NIC
+	// adds the rest (CHECKSUM_PARTIAL, Documentation/networking/checksum-offloads.rst).
+	ChecksumPartial
 )
 
 const defaultTTL = 64
@@ -98,7 +101,7 @@ func (s Spec) Validate() error {
 		return errors.New("IPv6 knows no UDP checksum 0 (RFC 8200, section 8.1)")
 	case int(s.SrcPort)+int(max(s.Flows, 1)) > 1<<16:
 		return fmt.Errorf("%d flows from source port %d on would go beyond port 65535", s.Flows, s.SrcPort)
-	case s.UDPChecksum > ChecksumZero:
+	case s.UDPChecksum > ChecksumPartial:
 		return fmt.Errorf("UDP checksum mode %d is not known", s.UDPChecksum)
 	}
 	if min := s.MinSize(); s.Size < min {

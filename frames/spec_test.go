@@ -85,7 +85,7 @@ func TestValidateRefuses(t *testing.T) {
 		"too many flows":    {func(s *Spec) { s.SrcPort, s.Flows = 0, 1<<32-1 }, "port 65535"},
 		"too large":         {func(s *Spec) { s.Size = 65554 }, "largest is 65553"},
 		"too large, tagged": {func(s *Spec) { s.VLAN, s.Size = &VLAN{ID: 1}, 65558 }, "largest is 65557"},
-		"checksum mode":     {func(s *Spec) { s.UDPChecksum = 2 }, "checksum"},
+		"checksum mode":     {func(s *Spec) { s.UDPChecksum = ChecksumPartial + 1 }, "checksum"},
 		"no IPv6 checksum":  {func(s *Spec) { *s = testSpec(true, false); s.UDPChecksum = ChecksumZero }, "RFC 8200"},
 		"negative size":     {func(s *Spec) { s.Size = -1 }, "least is 64"},
 	} {

@@ -59,8 +59,13 @@ func (s Spec) Compile() (*Template, error) {
 			edit{kind: editTime, off: t.stamp + stampTime})
 	}
 	checksum := udp + 6
-	if s.UDPChecksum == ChecksumZero {
+	switch s.UDPChecksum {
+	case ChecksumZero:
 		binary.BigEndian.PutUint16(t.proto[checksum:], 0)
+		return t, nil
+	case ChecksumPartial:
+		addresses := append(s.Src.AsSlice(), s.Dst.AsSlice()...)
+		binary.BigEndian.PutUint16(t.proto[checksum:], fold(pseudoSum(addresses, protoUDP, len(t.proto)-udp)))
 		return t, nil
 	}
 	t.edits = append(t.edits, edit{kind: editChecksum, off: checksum})
@@ -79,6 +84,15 @@ func (s Spec) fixedSum(datagram []byte) uint64 {
 	}
 	addresses := append(s.Src.AsSlice(), s.Dst.AsSlice()...)
 	return uint64(fold(add(pseudoSum(addresses, protoUDP, len(d)), d))) // folded: Apply adds to it without looking for carries
+}
+
+// Layout is where the frame's IP and UDP headers begin, in octets from its start.
+func (s Spec) Layout() (ip, udp int) {
+	ip = ethernetLen
+	if s.VLAN != nil {
+		ip += tagLen
+	}
+	return ip, s.headers() - udpLen
 }
 
 // Len is the frame's length in octets, without FCS.

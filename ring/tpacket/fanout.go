@@ -4,6 +4,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"pktgen/ring/internal/sock"
 )
 
 // Fanout spreads the frames of one interface over several RX rings, so that
@@ -19,28 +21,28 @@ type Fanout struct {
 	n  int
 }
 
-func (f *Fanout) join(s *socket) error {
+func (f *Fanout) join(s *sock.Socket) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	mode := unix.PACKET_FANOUT_CBPF
 	if f.n == 0 {
 		mode |= unix.PACKET_FANOUT_FLAG_UNIQUEID
 	}
-	if err := s.setInt("PACKET_FANOUT", unix.PACKET_FANOUT, f.id|mode<<16); err != nil {
+	if err := s.SetInt("PACKET_FANOUT", unix.PACKET_FANOUT, f.id|mode<<16); err != nil {
 		return err
 	}
 	if f.n++; f.n > 1 {
 		return nil
 	}
-	v, err := unix.GetsockoptInt(s.fd, unix.SOL_PACKET, unix.PACKET_FANOUT)
+	v, err := unix.GetsockoptInt(s.FD, unix.SOL_PACKET, unix.PACKET_FANOUT)
 	if err != nil {
-		return s.errorf("PACKET_FANOUT", err)
+		return s.Errorf("PACKET_FANOUT", err)
 	}
 	f.id = v & 0xffff
 	prog := streamProgram()
 	p := unix.SockFprog{Len: uint16(len(prog)), Filter: &prog[0]}
-	if err := unix.SetsockoptSockFprog(s.fd, unix.SOL_PACKET, unix.PACKET_FANOUT_DATA, &p); err != nil {
-		return s.errorf("PACKET_FANOUT_DATA", err)
+	if err := unix.SetsockoptSockFprog(s.FD, unix.SOL_PACKET, unix.PACKET_FANOUT_DATA, &p); err != nil {
+		return s.Errorf("PACKET_FANOUT_DATA", err)
 	}
 	return nil
 }

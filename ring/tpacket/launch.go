@@ -17,8 +17,8 @@ var _ ring.Launcher = (*TX)(nil)
 func (t *TX) useLaunchTimes(clockid int) error {
 	var b [8]byte
 	binary.NativeEndian.PutUint32(b[:], uint32(clockid))
-	if err := unix.SetsockoptString(t.sock.fd, unix.SOL_SOCKET, unix.SO_TXTIME, string(b[:])); err != nil {
-		return t.sock.errorf("SO_TXTIME", err)
+	if err := unix.SetsockoptString(t.sock.FD, unix.SOL_SOCKET, unix.SO_TXTIME, string(b[:])); err != nil {
+		return t.sock.Errorf("SO_TXTIME", err)
 	}
 	// One control message, SCM_TXTIME, with 64 bits of ns.
 	t.launch = make([]byte, unix.CmsgSpace(8))
@@ -32,7 +32,7 @@ func (t *TX) useLaunchTimes(clockid int) error {
 // committed and not yet sent.
 func (t *TX) KickAt(launchNs int64) error {
 	binary.NativeEndian.PutUint64(t.launch[unix.CmsgLen(0):], uint64(launchNs))
-	err := shm.SendControl(t.sock.fd, t.launch, unix.MSG_DONTWAIT)
+	err := shm.SendControl(t.sock.FD, t.launch, unix.MSG_DONTWAIT)
 	if err == nil {
 		return nil
 	}

@@ -10,6 +10,7 @@ import (
 
 	"pktgen/ring"
 	"pktgen/ring/internal/shm"
+	"pktgen/ring/internal/sock"
 )
 
 // Sizes of an RX ring. A block is handed over when it is full or rxTimeoutMs
@@ -35,7 +36,7 @@ type RXOptions struct {
 
 // RX is a TPACKET_V3 receive ring. It implements ring.RX.
 type RX struct {
-	sock   *socket
+	sock   *sock.Socket
 	mem    *shm.Mem
 	status []*atomic.Uint32 // block_status of each block: written by both sides, passes ownership
 	blocks [][]byte
@@ -57,7 +58,7 @@ func OpenRX(o RXOptions) (*RX, error) {
 	if o.Blocks == 0 {
 		o.Blocks = DefaultRXBlocks
 	}
-	sock, err := openSocket(o.Interface, o.Queue)
+	sock, err := sock.Packet(o.Interface, o.Queue)
 	if err != nil {
 		return nil, err
 	}
@@ -70,17 +71,17 @@ func OpenRX(o RXOptions) (*RX, error) {
 
 func (r *RX) setUp(o RXOptions) error {
 	s := r.sock
-	if err := s.setInt("PACKET_VERSION", unix.PACKET_VERSION, unix.TPACKET_V3); err != nil {
+	if err := s.SetInt("PACKET_VERSION", unix.PACKET_VERSION, unix.TPACKET_V3); err != nil {
 		return err
 	}
 	// Linux 4.20. Without it the ring also holds what this host sends.
-	if err := s.setInt("PACKET_IGNORE_OUTGOING", unix.PACKET_IGNORE_OUTGOING, 1); err != nil {
+	if err := s.SetInt("PACKET_IGNORE_OUTGOING", unix.PACKET_IGNORE_OUTGOING, 1); err != nil {
 		return err
 	}
 	if o.Hardware {
 		// Both: where the NIC noted none, the kernel's.
 		const flags = unix.SOF_TIMESTAMPING_RAW_HARDWARE | unix.SOF_TIMESTAMPING_SOFTWARE
-		if err := s.setInt("PACKET_TIMESTAMP", unix.PACKET_TIMESTAMP, flags); err != nil {
+		if err := s.SetInt("PACKET_TIMESTAMP", unix.PACKET_TIMESTAMP, flags); err != nil {
 			return err
 		}
 	}
@@ -91,24 +92,24 @@ func (r *RX) setUp(o RXOptions) error {
 		Retire_blk_tov: rxTimeoutMs,
 	}
 	length := o.BlockSize * o.Blocks
-	if err := unix.SetsockoptTpacketReq3(s.fd, unix.SOL_PACKET, unix.PACKET_RX_RING, &req); err != nil {
-		return s.errorf("PACKET_RX_RING of "+size(length), err)
+	if err := unix.SetsockoptTpacketReq3(s.FD, unix.SOL_PACKET, unix.PACKET_RX_RING, &req); err != nil {
+		return s.Errorf("PACKET_RX_RING of "+sock.Size(length), err)
 	}
-	mem, err := shm.Map(s.fd, 0, length)
+	mem, err := shm.Map(s.FD, 0, length)
 	if err != nil {
-		return s.errorf("mmap of "+size(length), err)
+		return s.Errorf("mmap of "+sock.Size(length), err)
 	}
 	r.view(mem, o.BlockSize, o.Blocks)
-	if err := s.shut(); err != nil {
+	if err := s.Shut(); err != nil {
 		return err
 	}
-	if err := s.bind(o.Index, unix.ETH_P_ALL); err != nil {
+	if err := s.Bind(o.Index, unix.ETH_P_ALL); err != nil {
 		return err
 	}
 	if o.Promisc {
 		m := unix.PacketMreq{Ifindex: int32(o.Index), Type: unix.PACKET_MR_PROMISC}
-		if err := unix.SetsockoptPacketMreq(s.fd, unix.SOL_PACKET, unix.PACKET_ADD_MEMBERSHIP, &m); err != nil {
-			return s.errorf("PACKET_ADD_MEMBERSHIP (promiscuous)", err)
+		if err := unix.SetsockoptPacketMreq(s.FD, unix.SOL_PACKET, unix.PACKET_ADD_MEMBERSHIP, &m); err != nil {
+			return s.Errorf("PACKET_ADD_MEMBERSHIP (promiscuous)", err)
 		}
 	}
 	if o.Fanout != nil {
@@ -128,8 +129,8 @@ func (r *RX) view(mem *shm.Mem, blockSize, blocks int) {
 
 // Start implements ring.RX.
 func (r *RX) Start() error {
-	if err := unix.SetsockoptInt(r.sock.fd, unix.SOL_SOCKET, unix.SO_DETACH_FILTER, 0); err != nil {
-		return r.sock.errorf("SO_DETACH_FILTER", err)
+	if err := unix.SetsockoptInt(r.sock.FD, unix.SOL_SOCKET, unix.SO_DETACH_FILTER, 0); err != nil {
+		return r.sock.Errorf("SO_DETACH_FILTER", err)
 	}
 	return nil
 }
@@ -162,7 +163,7 @@ func (r *RX) load(i int) *ring.Block {
 func (r *RX) wait(wait time.Duration) error {
 	for end := time.Now().Add(wait); ; wait = time.Until(end) {
 		if r.lost == nil {
-			r.lost = r.sock.poll(unix.POLLIN, max(wait, 0))
+			r.lost = r.sock.Poll(unix.POLLIN, max(wait, 0))
 		}
 		if r.status[r.next].Load()&unix.TP_STATUS_USER != 0 {
 			return nil // also after an error, which is kept: what has arrived is read first
@@ -184,9 +185,9 @@ func (r *RX) Release(b *ring.Block) {
 
 // Drops implements ring.RX.
 func (r *RX) Drops() (ring.KernelDrops, error) {
-	st, err := unix.GetsockoptTpacketStatsV3(r.sock.fd, unix.SOL_PACKET, unix.PACKET_STATISTICS)
+	st, err := unix.GetsockoptTpacketStatsV3(r.sock.FD, unix.SOL_PACKET, unix.PACKET_STATISTICS)
 	if err != nil {
-		return r.drops, r.sock.errorf("PACKET_STATISTICS", err)
+		return r.drops, r.sock.Errorf("PACKET_STATISTICS", err)
 	}
 	r.drops.Packets += uint64(st.Packets)
 	r.drops.Drops += uint64(st.Drops)
@@ -201,7 +202,7 @@ func (r *RX) Close() error {
 		unmap = r.mem.Unmap()
 		r.mem, r.status, r.blocks = nil, nil, nil
 	}
-	return errors.Join(unmap, r.sock.close())
+	return errors.Join(unmap, r.sock.Close())
 }
 
 // tagOctets is what an 802.1Q tag adds to a frame.

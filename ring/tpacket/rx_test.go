@@ -16,6 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	"pktgen/ring"
+	"pktgen/ring/internal/sock"
 	"pktgen/ring/ringtest"
 )
 
@@ -29,7 +30,7 @@ func memoryRX(t rapid.TB, blockSize, blocks int) (*RX, *ringtest.RXKernel) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rx := &RX{sock: &socket{fd: -1, name: "mem0"}}
+	rx := &RX{sock: &sock.Socket{FD: -1, Name: "mem0"}}
 	rx.view(k.Mem(), blockSize, blocks)
 	return rx, k
 }
@@ -408,7 +409,7 @@ func TestPoll(t *testing.T) {
 	}
 	unix.Close(pipe[1])
 	defer unix.Close(pipe[0])
-	rx.sock.fd = pipe[0] // POLLHUP, and no socket
+	rx.sock.FD = pipe[0] // POLLHUP, and no socket
 	if _, err := rx.Next(0); !errors.Is(err, unix.ENOTSOCK) {
 		t.Errorf("no socket: %v", err)
 	}

@@ -20,15 +20,15 @@ func (t *TX) Stamp(on bool) error {
 	if on {
 		flags |= unix.SOF_TIMESTAMPING_TX_SOFTWARE | unix.SOF_TIMESTAMPING_OPT_ID | unix.SOF_TIMESTAMPING_OPT_TSONLY
 	}
-	if err := unix.SetsockoptInt(t.sock.fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPING, flags); err != nil {
-		return t.sock.errorf("SO_TIMESTAMPING", err)
+	if err := unix.SetsockoptInt(t.sock.FD, unix.SOL_SOCKET, unix.SO_TIMESTAMPING, flags); err != nil {
+		return t.sock.Errorf("SO_TIMESTAMPING", err)
 	}
 	return nil
 }
 
 // ReadStamp implements ring.Stamper.
 func (t *TX) ReadStamp() (n uint32, timeNs int64, ok bool) {
-	length, err := shm.RecvControl(t.sock.fd, t.oob[:], unix.MSG_ERRQUEUE|unix.MSG_DONTWAIT)
+	length, err := shm.RecvControl(t.sock.FD, t.oob[:], unix.MSG_ERRQUEUE|unix.MSG_DONTWAIT)
 	if err != nil { // none, or the link is lost, which Kick says
 		return 0, 0, false
 	}

@@ -10,6 +10,7 @@ import (
 
 	"pktgen/ring"
 	"pktgen/ring/internal/shm"
+	"pktgen/ring/internal/sock"
 )
 
 // DefaultTXSlots is the number of slots of a TX ring. On a veth pair 256 to
@@ -42,7 +43,7 @@ type TXOptions struct {
 // TX is a TPACKET_V2 transmit ring (V3 measures 2 % slower and has no use for
 // its variable frames here). It implements ring.TX.
 type TX struct {
-	sock *socket
+	sock *sock.Socket
 	mem  *shm.Mem
 
 	status []*atomic.Uint32 // tp_status of each slot: written by both sides, passes ownership
@@ -68,7 +69,7 @@ func OpenTX(o TXOptions) (*TX, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s queue %d: %w", o.Interface, o.Queue, err)
 	}
-	sock, err := openSocket(o.Interface, o.Queue)
+	sock, err := sock.Packet(o.Interface, o.Queue)
 	if err != nil {
 		return nil, err
 	}
@@ -81,18 +82,18 @@ func OpenTX(o TXOptions) (*TX, error) {
 
 func (t *TX) setUp(o TXOptions, g txGeometry) error {
 	s := t.sock
-	if err := s.setInt("PACKET_VERSION", unix.PACKET_VERSION, unix.TPACKET_V2); err != nil {
+	if err := s.SetInt("PACKET_VERSION", unix.PACKET_VERSION, unix.TPACKET_V2); err != nil {
 		return err
 	}
 	// Without it the first frame that is too large for the interface would stop the
 	// ring for good: the kernel waits at its slot. With it the kernel drops such
 	// frames and says nothing, so that they count as sent here, but not in the
 	// interface's own counters.
-	if err := s.setInt("PACKET_LOSS", unix.PACKET_LOSS, 1); err != nil {
+	if err := s.SetInt("PACKET_LOSS", unix.PACKET_LOSS, 1); err != nil {
 		return err
 	}
 	if !o.Qdisc {
-		if err := s.setInt("PACKET_QDISC_BYPASS", unix.PACKET_QDISC_BYPASS, 1); err != nil {
+		if err := s.SetInt("PACKET_QDISC_BYPASS", unix.PACKET_QDISC_BYPASS, 1); err != nil {
 			return err
 		}
 	}
@@ -101,28 +102,21 @@ func (t *TX) setUp(o TXOptions, g txGeometry) error {
 			return err
 		}
 	}
-	setSendBuffer(s.fd, g.slots()*(g.slotSize+skbOverhead))
+	s.SendBuffer(g.slots() * (g.slotSize + sock.FrameOverhead))
 	req := g.request()
-	if err := unix.SetsockoptTpacketReq(s.fd, unix.SOL_PACKET, unix.PACKET_TX_RING, &req); err != nil {
-		return s.errorf("PACKET_TX_RING of "+size(g.length()), err)
+	if err := unix.SetsockoptTpacketReq(s.FD, unix.SOL_PACKET, unix.PACKET_TX_RING, &req); err != nil {
+		return s.Errorf("PACKET_TX_RING of "+sock.Size(g.length()), err)
 	}
-	mem, err := shm.Map(s.fd, 0, g.length())
+	mem, err := shm.Map(s.FD, 0, g.length())
 	if err != nil {
-		return s.errorf("mmap of "+size(g.length()), err)
+		return s.Errorf("mmap of "+sock.Size(g.length()), err)
 	}
 	t.view(mem, g, o.MaxFrame)
 	if o.Qdisc {
-		return s.bind(o.Index, 0) // the kernel reads the protocol out of each frame: filters may ask for it
+		return s.Bind(o.Index, 0) // the kernel reads the protocol out of each frame: filters may ask for it
 	}
-	return s.bind(o.Index, experimental)
+	return s.Bind(o.Index, sock.Experimental)
 }
-
-// experimental is the EtherType for local experiments (IEEE 802, clause 9). The
-// kernel dissects the headers of each frame that is said to be IP, or that it
-// reads the protocol of (packet_parse_headers, af_packet.c), for drivers that
-// segment or checksum, which these frames need not: 500 instead of 540 ns a
-// frame of 60 octets. What is in the frame stays as it is.
-const experimental = 0x88b5
 
 // view casts the ring's pointers, once.
 func (t *TX) view(mem *shm.Mem, g txGeometry, maxFrame int) {
@@ -173,7 +167,7 @@ func (t *TX) Commit(frames [][]byte) {
 // Kick implements ring.TX. RawSyscall, because the thread is the worker's own
 // and the call does not block: Syscall costs a batch of 64 some 12 %.
 func (t *TX) Kick() error {
-	_, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(t.sock.fd), 0, 0, unix.MSG_DONTWAIT, 0, 0)
+	_, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(t.sock.FD), 0, 0, unix.MSG_DONTWAIT, 0, 0)
 	if errno == 0 {
 		return nil
 	}
@@ -188,7 +182,7 @@ func (t *TX) kickError(errno unix.Errno) error {
 	case unix.EINTR:
 		return ring.ErrBusy
 	}
-	return t.sock.errorf("send", errno)
+	return t.sock.Errorf("send", errno)
 }
 
 // reclaim moves the tail over the slots that the kernel has finished with.
@@ -209,7 +203,7 @@ func (t *TX) reclaim() {
 
 // Wait implements ring.TX.
 func (t *TX) Wait(max time.Duration) error {
-	return t.sock.poll(unix.POLLOUT, max)
+	return t.sock.Poll(unix.POLLOUT, max)
 }
 
 // Outstanding implements ring.TX.
@@ -231,28 +225,5 @@ func (t *TX) Close() error {
 		unmap = t.mem.Unmap()
 		t.mem, t.status, t.length, t.data = nil, nil, nil, nil
 	}
-	return errors.Join(unmap, t.sock.close())
-}
-
-// skbOverhead is what the kernel charges a frame beyond its data: struct
-// sk_buff and its linear part, 768 octets on x86-64; the rest is slack.
-const skbOverhead = 1024
-
-// setSendBuffer lets every slot of the ring be on its way at once, and no more:
-// while less than half of the buffer is in use the kernel says that the socket is
-// writable, and Wait would not wait for a ring that is full. The kernel doubles
-// what it is told (socket(7)). Without CAP_NET_ADMIN net.core.wmem_max bounds it,
-// and Kick says ErrBusy earlier.
-func setSendBuffer(fd, octets int) {
-	octets /= 2
-	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, octets) != nil {
-		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, octets)
-	}
-}
-
-func size(octets int) string {
-	if octets >= 1<<20 {
-		return fmt.Sprintf("%d MiB", octets>>20)
-	}
-	return fmt.Sprintf("%d KiB", octets>>10)
+	return errors.Join(unmap, t.sock.Close())
 }

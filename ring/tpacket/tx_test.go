@@ -16,6 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	"pktgen/ring"
+	"pktgen/ring/internal/sock"
 	"pktgen/ring/ringtest"
 )
 
@@ -30,7 +31,7 @@ func memoryTX(t testing.TB, maxFrame, slots int) (*TX, *ringtest.TXKernel) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tx := &TX{sock: &socket{fd: -1, name: "mem0"}}
+	tx := &TX{sock: &sock.Socket{FD: -1, Name: "mem0"}}
 	tx.view(k.Mem(), g, maxFrame)
 	return tx, k
 }
@@ -149,7 +150,7 @@ func smallTX(t rapid.TB, maxFrame, slots int) (*TX, *ringtest.TXKernel) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tx := &TX{sock: &socket{fd: -1, name: "mem0"}}
+	tx := &TX{sock: &sock.Socket{FD: -1, Name: "mem0"}}
 	tx.view(k.Mem(), g, maxFrame)
 	return tx, k
 }
@@ -304,7 +305,7 @@ func TestErrors(t *testing.T) {
 		{unix.EMSGSIZE, []error{unix.EMSGSIZE}, 0},
 		{unix.EBADF, []error{unix.EBADF}, 0},
 	} {
-		tx := &TX{sock: &socket{fd: -1, name: "eth31", queue: 3}}
+		tx := &TX{sock: &sock.Socket{FD: -1, Name: "eth31", Queue: 3}}
 		err := tx.kickError(c.errno)
 		for _, e := range []error{ring.ErrBusy, ring.ErrLinkDown, ring.ErrTimeout, c.errno} {
 			want := slices.Contains(c.is, e)

@@ -32,3 +32,10 @@ func RecvControl(fd int, oob []byte, flags int) (int, error) {
 	}
 	return int(msg.Controllen), nil
 }
+
+// Send sends b, which is not empty, as one message: 0, or send(2)'s error. flags
+// must have MSG_DONTWAIT, as those of RecvControl.
+func Send(fd int, b []byte, flags int) unix.Errno {
+	_, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)), uintptr(flags), 0, 0)
+	return errno
+}
