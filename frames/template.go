@@ -95,6 +95,32 @@ func (s Spec) Layout() (ip, udp int) {
 	return ip, s.headers() - udpLen
 }
 
+// Fields is where a Template's edits are, for what writes frames without Apply,
+// such as a program in the kernel: octets from the start of the frame, 0 where
+// there is none.
+type Fields struct {
+	Stamp     int // sequence number and time stand within it
+	Port      int // source port, FirstPort + n mod Ports
+	FirstPort uint16
+	Ports     uint32
+	Checksum  int    // of UDP
+	Sum       uint64 // of the octets under it that no edit changes: the ones' complement of Sum, port, number and both halves of the time, folded, is the checksum
+}
+
+// Fields tells them.
+func (t *Template) Fields() Fields {
+	f := Fields{Stamp: t.stamp, Ports: 1, Sum: t.sum}
+	for _, e := range t.edits {
+		switch e.kind {
+		case editPort:
+			f.Port, f.FirstPort, f.Ports = e.off, uint16(e.base), uint32(e.span)
+		case editChecksum:
+			f.Checksum = e.off
+		}
+	}
+	return f
+}
+
 // Len is the frame's length in octets, without FCS.
 func (t *Template) Len() int { return len(t.proto) }
 

@@ -109,7 +109,7 @@ func (w *worker) run(ready chan<- error) {
 		return
 	}
 	if w.result.Err == nil {
-		w.closeErr = w.sendClosing()
+		w.closeErr = SendClosing(w.tx, w.tmpl, w.seq, w.g.repeats)
 	}
 	w.closeErr = errors.Join(w.closeErr, w.tx.Close())
 }
@@ -309,19 +309,24 @@ func (w *worker) drainSent() error {
 // drain waits until the kernel has finished with all that was committed, or for
 // as long as the run allows.
 func (w *worker) drain() error {
-	end := clock.Mono() + drainNs
+	wait := int64(drainNs)
 	if w.g.stop.Load() {
-		end = clock.Mono() + stoppedNs
+		wait = stoppedNs
 	}
-	for w.tx.Outstanding() > 0 && clock.Mono() < end {
-		err := w.tx.Kick()
+	return drain(w.tx, wait)
+}
+
+func drain(tx ring.TX, waitNs int64) error {
+	end := clock.Mono() + waitNs
+	for tx.Outstanding() > 0 && clock.Mono() < end {
+		err := tx.Kick()
 		if err != nil && !errors.Is(err, ring.ErrBusy) {
 			return err
 		}
 		if err != nil {
 			clock.Sleep(int64(busyWait) * 10)
-		} else if w.tx.Outstanding() > 0 {
-			if err := w.tx.Wait(fullWait); err != nil {
+		} else if tx.Outstanding() > 0 {
+			if err := tx.Wait(fullWait); err != nil {
 				return err
 			}
 		}
@@ -356,19 +361,20 @@ func (w *worker) publish() {
 	stats.Publish(w.shard, &w.counts)
 }
 
-// sendClosing tells the receiver how many frames the stream has, several times.
-func (w *worker) sendClosing() error {
-	for i := range w.g.repeats {
+// SendClosing tells the receiver that a template's stream has sent frames,
+// repeats times. For the goroutine that owns the ring.
+func SendClosing(tx ring.TX, tmpl *frames.Template, sent uint64, repeats int) error {
+	for i := range repeats {
 		if i > 0 {
 			clock.Sleep(closingGapNs)
 		}
-		slots := w.tx.Reserve(1)
+		slots := tx.Reserve(1)
 		if len(slots) == 0 {
 			continue
 		}
-		w.tmpl.ApplyClosing(slots[0], uint32(i), w.seq)
-		w.tx.Commit(slots)
-		_ = w.tx.Kick() // best effort: the repeats are what it relies on
+		tmpl.ApplyClosing(slots[0], uint32(i), sent)
+		tx.Commit(slots)
+		_ = tx.Kick() // best effort: the repeats are what it relies on
 	}
-	return w.drain()
+	return drain(tx, stoppedNs)
 }

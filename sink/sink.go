@@ -1,7 +1,6 @@
 package sink
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -196,7 +195,7 @@ func (s *Sink) Wait() *Result {
 		}
 		r.LastNs = max(r.LastNs, st.LastNs)
 	}
-	slices.SortFunc(r.Streams, func(a, b *Stream) int { return cmp.Compare(a.key, b.key) })
+	slices.SortFunc(r.Streams, Order)
 	r.Err = errors.Join(errs...)
 	return r
 }

@@ -1,6 +1,8 @@
 package sink
 
 import (
+	"cmp"
+
 	"pktgen/frames"
 	"pktgen/stats"
 	"pktgen/units"
@@ -46,6 +48,21 @@ type Stream struct {
 	claimed   bool               // Expected is what one closing frame without a checksum says
 	doubtful  [maxDoubtful]doubt // corrupt frames whose number is not confirmed yet
 	doubtfuls int
+}
+
+// Order is that of a Result's streams: by kind, run and id.
+func Order(a, b *Stream) int { return cmp.Compare(a.key, b.key) }
+
+// Counted makes a Stream of what was counted elsewhere: first is the number seen
+// first, next the highest one and 1. It is for a Result, and takes no more frames.
+func Counted(s Stream, first, next uint64) *Stream {
+	stamp := frames.Stamp{Kind: frames.KindTest, RunID: s.RunID, StreamID: s.ID}
+	if s.KernelGen {
+		stamp.Kind = frames.KindKernelPktgen
+	}
+	s.key = makeKey(&stamp)
+	s.window = stats.SeenWindow(first, next)
+	return &s
 }
 
 // doubt is a corrupt frame: its number may be among what is wrong.

@@ -25,6 +25,12 @@ type JitterSummary struct {
 	Count   uint64  // number of differences
 }
 
+// JitterOf is what another has observed in the same way: 16 x the jitter of RFC
+// 3550, and of |IPDV| the sum, the greatest and the number. It takes no more frames.
+func JitterOf(j16 int64, sum uint64, max int64, count uint64) Jitter {
+	return Jitter{j16: j16, sum: float64(sum), max: max, count: count}
+}
+
 // Observe takes the next frame's transit time (received - sent), ns.
 func (j *Jitter) Observe(transitNs int64) {
 	last := j.last

@@ -59,6 +59,21 @@ func (l *Latency) Observe(ns int64) {
 	_ = l.hist.RecordValue(ns) // its only error is a value out of range
 }
 
+// ObserveMany takes n latencies of one value, ns, 0 or more.
+func (l *Latency) ObserveMany(ns int64, n uint64) {
+	l.count += n
+	l.sum += float64(ns) * float64(n)
+	l.min, l.max = min(l.min, ns), max(l.max, ns)
+	_ = l.hist.RecordValues(min(ns, MaxLatency), int64(n))
+}
+
+// Known says what is known exactly of latencies that were counted elsewhere, and
+// observed here by their buckets: sum, least and greatest, in ns, and how many were
+// below 0, and above MaxLatency.
+func (l *Latency) Known(sum uint64, least, most int64, negative, over uint64) {
+	l.sum, l.min, l.max, l.negative, l.over = float64(sum), least, most, negative, over
+}
+
 // Merge adds all that o holds.
 func (l *Latency) Merge(o *Latency) {
 	l.hist.Merge(o.hist)

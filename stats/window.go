@@ -32,6 +32,10 @@ type SeqWindow struct {
 	bitmap [windowWords]uint64 // bit seq mod WindowSize: seq was seen, for next-WindowSize <= seq < next
 }
 
+// SeenWindow is a window that tells First and Next of a stream that another has
+// followed. It takes no more numbers.
+func SeenWindow(first, next uint64) SeqWindow { return SeqWindow{first: first, next: next} }
+
 // Observe takes the next frame's sequence number. distance is how far behind
 // NextExp it stands, 0 for New.
 func (w *SeqWindow) Observe(seq uint32) (v Verdict, distance uint64) {

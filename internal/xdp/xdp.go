@@ -1,0 +1,102 @@
+// Package xdp is what XDP programs need of the system beyond the library that
+// loads them (github.com/cilium/ebpf): the attaching of one to a port by the best
+// way that it has, and frames that begin their life in one.
+package xdp
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+)
+
+// Where a program sits on its port.
+const (
+	Native  = "native"  // in the driver
+	Generic = "generic" // behind it, where each frame has become an sk_buff
+)
+
+// ErrTaken: the port has an XDP program already.
+var ErrTaken = errors.New("another XDP program is attached")
+
+// Attached is a program on a port. The kernel takes it off with the process.
+type Attached struct {
+	Mode   string // Native or Generic
+	Reason string // why not Native
+	link   link.Link
+}
+
+// Attach puts a program on a port of the calling thread's network namespace: in
+// the driver, else behind it. Errors name the operation and the interface.
+func Attach(name string, index int, prog *ebpf.Program) (*Attached, error) {
+	try := func(flags link.XDPAttachFlags) (link.Link, error) {
+		return link.AttachXDP(link.XDPOptions{Program: prog, Interface: index, Flags: flags})
+	}
+	l, native := try(link.XDPDriverMode)
+	if native == nil {
+		return &Attached{Mode: Native, link: l}, nil
+	}
+	l, err := try(link.XDPGenericMode)
+	if errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EEXIST) {
+		return nil, fmt.Errorf("%s: attach XDP program: %w", name, ErrTaken)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: attach XDP program: %w", name, err)
+	}
+	return &Attached{Mode: Generic, Reason: fmt.Sprintf("the driver refused: %v", errno(native)), link: l}, nil
+}
+
+// Close takes the program off.
+func (a *Attached) Close() error { return a.link.Close() }
+
+// errno is the system's own error within one of a library.
+func errno(err error) error {
+	var e unix.Errno
+	if errors.As(err, &e) {
+		return e
+	}
+	return err
+}
+
+// BPF_PROG_TEST_RUN's part of union bpf_attr (linux/bpf.h).
+type testRun struct {
+	progFD, retval          uint32
+	dataSizeIn, dataSizeOut uint32
+	dataIn, dataOut         uint64
+	repeat, duration        uint32
+	ctxSizeIn, ctxSizeOut   uint32
+	ctxIn, ctxOut           uint64
+	flags, cpu              uint32
+	batchSize, _            uint32
+}
+
+// MaxRepeat is the most frames of one RunLive, a multiple of any power of two
+// below 65536.
+const MaxRepeat = 0xffff0000
+
+// RunLive runs a program repeat times over copies of a frame, which then go where
+// it says: BPF_PROG_RUN with BPF_F_TEST_XDP_LIVE_FRAMES
+// (Documentation/bpf/bpf_prog_run.rst). batch of them are run before the kernel
+// sends any. Of more than one frame the call takes 20 ms and more to return. It
+// returns early, with EINTR, when a signal comes to the calling thread, and is
+// not begun again then, as the library's own Run does.
+//
+// Errors: EINVAL for a frame larger than the kernel allows, or Linux before 5.18.
+func RunLive(prog *ebpf.Program, frame []byte, repeat, batch uint32) error {
+	attr := testRun{
+		progFD: uint32(prog.FD()), dataSizeIn: uint32(len(frame)),
+		dataIn: uint64(uintptr(unsafe.Pointer(unsafe.SliceData(frame)))),
+		repeat: repeat, flags: unix.BPF_F_TEST_XDP_LIVE_FRAMES, batchSize: batch,
+	}
+	_, _, errno := unix.Syscall(unix.SYS_BPF, unix.BPF_PROG_TEST_RUN, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr))
+	runtime.KeepAlive(frame)
+	runtime.KeepAlive(prog)
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}
