@@ -157,8 +157,9 @@ func (r Rates) Mean(n float64) Rates {
 
 // TX is the sending side.
 type TX struct {
-	Iface   string `json:"iface"`
-	Backend string `json:"backend"`
+	Iface         string `json:"iface"`
+	Backend       string `json:"backend"`
+	BackendReason string `json:"backend_reason"` // why this one
 	Rates
 	RequestedPPS    *float64  `json:"requested_pps"`          // null: as fast as it goes
 	LineRatePercent *float64  `json:"line_rate_percent"`      // null: the link speed is not known
@@ -204,8 +205,9 @@ type Counters struct {
 
 // RX is the receiving side.
 type RX struct {
-	Iface   string `json:"iface"`
-	Backend string `json:"backend"`
+	Iface         string `json:"iface"`
+	Backend       string `json:"backend"`
+	BackendReason string `json:"backend_reason"` // why this one
 	Rates
 	Lost         uint64       `json:"lost"`
 	LossRatio    float64      `json:"loss_ratio"` // of the frames sent

@@ -173,6 +173,7 @@ func (t *text) head(r *Result) {
 		load = fmt.Sprintf("%d octets, ", r.TX.Bytes/r.TX.Frames)
 	}
 	t.line("%s%s", load, ns(r.DurationS*1e9))
+	t.backends(r.TX, r.RX)
 	if r.Verdict != "" {
 		v := "verdict: " + r.Verdict
 		if r.Reason != "" {
@@ -181,6 +182,20 @@ func (t *text) head(r *Result) {
 		t.line("%s", v)
 	}
 	t.line("")
+}
+
+// backends says which way frames went into the kernel and out of it, and why.
+func (t *text) backends(tx *TX, rx *RX) {
+	var ways []string
+	if tx != nil && tx.Backend != "" {
+		ways = append(ways, fmt.Sprintf("sent by %s: %s", tx.Backend, tx.BackendReason))
+	}
+	if rx != nil && rx.Backend != "" {
+		ways = append(ways, fmt.Sprintf("received by %s: %s", rx.Backend, rx.BackendReason))
+	}
+	if len(ways) > 0 {
+		t.line("%s", strings.Join(ways, "; "))
+	}
 }
 
 func (t *text) rates(tx *TX, rx *RX, loss *Loss) {

@@ -27,8 +27,10 @@ func planCPUs(s *session, asked []int) error {
 	for _, e := range s.tx {
 		workers += e.t.queues
 	}
-	for _, e := range s.rx {
-		workers += e.r.queues
+	for i, e := range s.rx {
+		if s.needsSocket(i) {
+			workers += e.r.queues
+		}
 	}
 	if workers > len(free) {
 		// Several workers share a CPU: leave it to the scheduler, and say so.
@@ -51,12 +53,22 @@ func planCPUs(s *session, asked []int) error {
 			e.cpus = append(e.cpus, take(&e.info, q))
 		}
 	}
-	for _, e := range s.rx {
+	for i, e := range s.rx {
+		if !s.needsSocket(i) && len(free) < e.r.queues {
+			continue
+		}
 		for q := range e.r.queues {
 			e.cpus = append(e.cpus, take(&e.info, q))
 		}
 	}
 	return nil
+}
+
+// needsSocket says that receiver i will have workers, which an XDP program has none
+// of.
+func (s *session) needsSocket(i int) bool {
+	asked := s.rx[i].r.backend
+	return asked == backendPacket || asked == backendAuto && (i >= len(s.tx) || s.tx[i].intends() != backendLive)
 }
 
 // bestCPU is the index in free of the CPU for a queue: one that XPS maps to

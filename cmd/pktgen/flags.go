@@ -37,6 +37,7 @@ type traffic struct {
 	queues           int
 	cpus             []int
 	batch            int
+	backend          string
 	qdisc, refill    bool
 	force            bool
 	ipv6             bool
@@ -115,12 +116,14 @@ func outputFlags() []cli.Flag {
 }
 
 func backendFlag() []cli.Flag {
-	return env(&cli.StringFlag{Name: "backend", Value: "auto", Usage: "sending `BACKEND`: auto, packet"})
+	return env(&cli.StringFlag{Name: "backend", Value: backendAuto, Usage: backendUsage("sending", sendBackends)})
 }
 
-func rxFlags() []cli.Flag {
+// rxFlags are how to receive; other names of --rx-backend are for where nothing
+// sends.
+func rxFlags(backend ...string) []cli.Flag {
 	return env(
-		&cli.StringFlag{Name: "rx-backend", Value: "auto", Usage: "receiving `BACKEND`: auto, packet"},
+		&cli.StringFlag{Name: "rx-backend", Aliases: backend, Value: backendAuto, Usage: backendUsage("receiving", receiveBackends)},
 		&cli.StringFlag{Name: "rx-time", Value: "kernel", Usage: "whose receive `TIME`: kernel, or hardware, where the NIC notes it for every frame"},
 		&cli.IntFlag{Name: "ring", DefaultText: "64, less beyond 8 queues", Usage: "receive ring of `N` MiB a queue: how long a pause it rides out"},
 		&cli.BoolFlag{Name: "no-answer", Usage: "do not answer ARP and NDP for the test addresses"},
@@ -177,6 +180,7 @@ func parseTraffic(c *cli.Context) (*traffic, error) {
 		launch:       p.duration("launch-time", 0),
 		queues:       p.queues(),
 		cpus:         p.cpus(),
+		backend:      p.backend("backend", sendBackends),
 		batch:        int(p.number("batch", int64(c.Int("batch")), 0, maxBatch)),
 		qdisc:        c.Bool("qdisc"),
 		refill:       c.Bool("refill"),

@@ -9,7 +9,7 @@ func sumPairs(pairs []report.Pair) (*report.TX, *report.RX, *report.Loss) {
 	}, &report.Loss{}
 	requested, paced := 0.0, true
 	for _, p := range pairs {
-		tx.Iface, tx.Backend = join(tx.Iface, p.TX.Iface), p.TX.Backend
+		tx.Iface, tx.Backend, tx.BackendReason = join(tx.Iface, p.TX.Iface), p.TX.Backend, p.TX.BackendReason
 		tx.Rates = tx.Rates.Add(p.TX.Rates)
 		tx.Offered += p.TX.Offered
 		tx.Unsent += p.TX.Unsent
@@ -26,7 +26,7 @@ func sumPairs(pairs []report.Pair) (*report.TX, *report.RX, *report.Loss) {
 		} else {
 			requested += *p.TX.RequestedPPS
 		}
-		rx.Iface, rx.Backend = join(rx.Iface, p.RX.Iface), p.RX.Backend
+		rx.Iface, rx.Backend, rx.BackendReason = join(rx.Iface, p.RX.Iface), p.RX.Backend, p.RX.BackendReason
 		rx.Rates = rx.Rates.Add(p.RX.Rates)
 		rx.Lost += p.RX.Lost
 		rx.Duplicates += p.RX.Duplicates

@@ -69,7 +69,6 @@ func runAction(c *cli.Context) (err error) {
 	if !t.roundTrip || (c.IsSet("rx") && !farEnd) {
 		rxs = p.ifaces("rx")
 	}
-	p.backend("backend")
 	r := p.reception()
 	r.clock = clockSameHost
 	if t.roundTrip {
@@ -215,9 +214,6 @@ func (p *parser) ifaces(flag string) (refs []netdev.Ref) {
 	}
 	return refs
 }
-
-// backend reads a flag that names a backend: there is one so far.
-func (p *parser) backend(flag string) string { return p.choice(flag, "auto", "packet") }
 
 func (p *parser) choice(flag string, choices ...string) string {
 	s := p.c.String(flag)

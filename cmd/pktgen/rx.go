@@ -29,7 +29,7 @@ Examples:
 			&cli.BoolFlag{Name: "once", Usage: "end when every sender seen has ended"},
 			&cli.StringFlag{Name: "clock", Value: clockNone, Usage: "what the two ends' `CLOCKS` are: same-host, synced, none"},
 			&cli.StringFlag{Name: "min-rate", Usage: "exit code 3 when less than this `RATE` (frames/s) was received"},
-		), timeFlags(0, "no limit"), rxFlags(), outputFlags()),
+		), timeFlags(0, "no limit"), rxFlags("backend"), outputFlags()),
 		Action: rxAction,
 	}
 }
@@ -72,9 +72,9 @@ func rxAction(c *cli.Context) (err error) {
 }
 
 func (p *parser) reception() *reception {
-	p.backend("rx-backend")
 	return &reception{
-		queues: p.queues(), cpus: p.cpus(), clock: clockNone,
+		backend: p.backend("rx-backend", receiveBackends),
+		queues:  p.queues(), cpus: p.cpus(), clock: clockNone,
 		hardware: p.choice("rx-time", "kernel", "hardware") == "hardware",
 		ring:     int(p.number("ring", int64(p.c.Int("ring")), 0, maxRing)) << 20,
 		answer:   !p.c.Bool("no-answer"), promisc: !p.c.Bool("no-promisc"), verify: !p.c.Bool("no-verify"),

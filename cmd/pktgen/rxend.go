@@ -23,6 +23,7 @@ import (
 
 // reception is how to receive: every effective setting.
 type reception struct {
+	backend    string
 	queues     int
 	cpus       []int
 	ring       int  // octets a queue; 0: chosen
@@ -48,7 +49,10 @@ type rxEnd struct {
 	clock     string                 // as reception's, or round-trip once a frame has come back
 	nic       *netdev.HardwareStamps // nil: the kernel's receive times
 	tie       *phc.Tie
-	sink      *sink.Sink
+	sink      receiver
+	backend   string   // that receives
+	reason    string   // why that one
+	pass      *passing // that the peer needs to send live frames; nil: nothing
 	before    counted
 	delta     *counted // what the port counted during the run; nil: not known
 	notes     []string
@@ -195,13 +199,13 @@ func (e *rxEnd) announce(ip netip.Addr, mac net.HardwareAddr, tag *frames.VLAN) 
 	})
 }
 
-// open starts the workers.
-func (e *rxEnd) open(own *sink.Own) error {
+// socketSink counts what a socket receives.
+func (e *rxEnd) socketSink(own *sink.Own) (*sink.Sink, error) {
 	var fanout *tpacket.Fanout
 	if e.r.queues > 1 {
 		fanout = &tpacket.Fanout{}
 	}
-	s, err := sink.Open(sink.Config{
+	return sink.Open(sink.Config{
 		Workers: e.r.queues, CPUs: e.cpus, Enter: e.info.Ref.Enter,
 		Open: func(worker int) (ring.RX, error) {
 			return tpacket.OpenRX(tpacket.RXOptions{
@@ -211,11 +215,6 @@ func (e *rxEnd) open(own *sink.Own) error {
 		},
 		System: e.system(), Own: own, MaxStreams: e.r.maxStreams, NoVerify: !e.r.verify,
 	})
-	if err != nil {
-		return err
-	}
-	e.sink = s
-	return nil
 }
 
 // ringBlocks is the size of a queue's ring: as asked for, else such that those of
@@ -259,6 +258,10 @@ func (e *rxEnd) close() error {
 		<-e.answered
 		e.responder = nil
 	}
+	if e.pass != nil {
+		errs = append(errs, e.pass.Close())
+		e.pass = nil
+	}
 	if e.tie != nil {
 		errs = append(errs, e.tie.Close())
 		e.tie = nil
@@ -283,7 +286,7 @@ func (e *rxEnd) report() *report.RX {
 	r := e.result
 	c := r.Counts
 	rx := &report.RX{
-		Iface: e.info.Ref.String(), Backend: "packet",
+		Iface: e.info.Ref.String(), Backend: e.backend, BackendReason: e.reason,
 		Rates:      report.MakeRates(c.Frames, c.Bytes, float64(r.LastNs-r.FirstNs)/1e9),
 		Duplicates: c.Duplicates, Reordered: c.Reordered, TooOld: c.TooOld, Corrupt: c.Corrupt,
 		OtherFrames: c.Other, StaleFrames: c.Stale, Overflow: r.Overflow, SocketDrops: c.KernelDrops,
@@ -380,6 +383,9 @@ func variation(d *stats.DelayVariation) (*report.IPDV, *report.PDV) {
 
 // receiveTime is what noted the receive times.
 func (e *rxEnd) receiveTime() string {
+	if e.backend == backendCount {
+		return "xdp"
+	}
 	if e.result == nil || e.result.Hardware == 0 {
 		return "kernel"
 	}

@@ -145,7 +145,7 @@ func (s *session) warmUp(ctx context.Context) error {
 	if len(s.tx) == 0 || s.tx[0].t.warmup == 0 {
 		return nil
 	}
-	var gens []*gen.Generator
+	var gens []sender
 	defer func() {
 		for _, g := range gens {
 			_ = g.Close(0) // of frames that do not count
@@ -195,19 +195,31 @@ func (s *session) warmUp(ctx context.Context) error {
 // warmSettle is how long frames of the warm-up may be under way.
 const warmSettle = 200 * time.Millisecond
 
+// own are the streams that receiver i is to count; nil: all.
+func (s *session) own(i int) *sink.Own {
+	if len(s.tx) == 0 {
+		return nil
+	}
+	e := s.tx[i]
+	return &sink.Own{RunID: s.runID, First: e.spec.StreamID, Count: uint16(e.t.queues), Sampling: e.sampling()}
+}
+
 func (s *session) open() error {
 	for i, e := range s.rx {
-		var own *sink.Own
-		if len(s.tx) > 0 {
-			own = &sink.Own{RunID: s.runID, First: s.tx[i].spec.StreamID, Count: uint16(s.tx[i].t.queues), Sampling: s.tx[i].sampling()}
-		}
-		if err := e.open(own); err != nil {
+		own := s.own(i)
+		fast := i < len(s.tx) && s.tx[i].intends() == backendLive
+		if err := e.open(own, fast); err != nil {
 			return err
 		}
 	}
-	for _, e := range s.tx {
+	for i, e := range s.tx {
 		if err := e.open(); err != nil {
 			return err
+		}
+		if i < len(s.rx) && e.backend != backendLive {
+			if err := s.rx[i].slower(s.own(i)); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

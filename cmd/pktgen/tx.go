@@ -47,7 +47,6 @@ func txAction(c *cli.Context) (err error) {
 	}
 	p := parser{c: c}
 	ref := p.iface("iface")
-	p.backend("backend")
 	minPPS := p.minRate()
 	if p.err != nil {
 		return p.err

@@ -13,8 +13,6 @@ import (
 	"pktgen/internal/netdev"
 	"pktgen/neigh"
 	"pktgen/report"
-	"pktgen/ring"
-	"pktgen/ring/tpacket"
 	"pktgen/stats"
 	"pktgen/units"
 )
@@ -28,8 +26,11 @@ type txEnd struct {
 	spec        frames.Spec
 	load        gen.Pattern
 	cpus        []int
-	gen         *gen.Generator
-	launchClock int // of --launch-time; 0: none
+	gen         sender
+	backend     string   // that sends
+	reason      string   // why that one
+	pass        *passing // that the port needs for it; nil: nothing
+	launchClock int      // of --launch-time; 0: none
 	before      counted
 	delta       *counted // what the port counted during the run; nil: not known
 	notes       []string // for the result's warnings
@@ -312,30 +313,6 @@ func (e *txEnd) start() (err error) {
 	return err
 }
 
-// generator opens the workers for frames of a spec, their streams numbered from
-// its own. What cfg leaves open is as for the run.
-func (e *txEnd) generator(spec frames.Spec, cfg gen.Config) (*gen.Generator, error) {
-	templates := make([]*frames.Template, e.t.queues)
-	for i := range templates {
-		t, err := spec.Compile()
-		if err != nil {
-			return nil, err
-		}
-		templates[i] = t
-		spec.StreamID++
-	}
-	cfg.Workers, cfg.CPUs, cfg.Enter = e.t.queues, e.cpus, e.info.Ref.Enter
-	cfg.Open = func(worker int) (ring.TX, error) {
-		return tpacket.OpenTX(tpacket.TXOptions{
-			Interface: e.info.Ref.String(), Index: e.info.Index, Queue: worker,
-			MaxFrame: templates[worker].Len(), Qdisc: e.t.qdisc || e.launchClock != 0, Launch: e.launchClock,
-		})
-	}
-	cfg.Template = func(worker int) *frames.Template { return templates[worker] }
-	cfg.Pattern, cfg.Batch, cfg.Refill, cfg.Launch = e.load, e.t.batch, e.t.refill, e.launchConfig()
-	return gen.Open(cfg)
-}
-
 // warmSpec is the frames of the warm-up: the same, but that nobody counts them.
 func (e *txEnd) warmSpec() frames.Spec {
 	spec := e.spec
@@ -394,6 +371,10 @@ func (e *txEnd) close(closing bool) error {
 		}
 		errs = append(errs, e.gen.Close(repeats))
 	}
+	if e.pass != nil {
+		errs = append(errs, e.pass.Close())
+		e.pass = nil
+	}
 	if e.port != nil {
 		errs = append(errs, e.port.Close())
 		e.port = nil
@@ -418,7 +399,7 @@ func (e *txEnd) span() (firstNs, lastNs int64) {
 // report makes the sending side of the result. received is the number of
 // different frames that arrived, which the port has surely sent.
 func (e *txEnd) report(received uint64) (*report.TX, report.Loss) {
-	tx := &report.TX{Iface: e.info.Ref.String(), Backend: "packet", DstMAC: e.spec.DstMAC.String()}
+	tx := &report.TX{Iface: e.info.Ref.String(), Backend: e.backend, BackendReason: e.reason, DstMAC: e.spec.DstMAC.String()}
 	var loss report.Loss
 	first, last := e.span()
 	seconds := float64(last-first) / 1e9

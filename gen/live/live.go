@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -58,7 +59,7 @@ type Port struct {
 }
 
 // Able says what of a configuration is not for this backend, as an ErrUnable; nil
-// where all is.
+// where all is, but for CPUs, which are not looked at.
 func Able(cfg gen.Config) error {
 	p := cfg.Pattern
 	switch {
@@ -68,18 +69,22 @@ func Able(cfg gen.Config) error {
 		return unable("they have no launch times")
 	case cfg.Refill:
 		return unable("the payload is not copied for each of them")
-	case len(cfg.CPUs) < cfg.Workers:
-		return unable("each worker needs a CPU of its own")
-	}
-	for i, cpu := range cfg.CPUs[:cfg.Workers] {
-		for _, other := range cfg.CPUs[:i] {
-			if cpu == other {
-				return unable("two workers on CPU %d: each needs its own", cpu)
-			}
-		}
 	}
 	_, _, err := pace(p.Rate)
 	return err
+}
+
+// bound says whether each worker has a CPU of its own.
+func bound(cfg gen.Config) error {
+	if len(cfg.CPUs) < cfg.Workers {
+		return unable("the workers are not bound to CPUs, and each needs its own")
+	}
+	for i, cpu := range cfg.CPUs[:cfg.Workers] {
+		if slices.Contains(cfg.CPUs[:i], cpu) {
+			return unable("two workers are bound to CPU %d, and each needs its own", cpu)
+		}
+	}
+	return nil
 }
 
 // pace is a rate as frames every so many ns, such that the program's numbers of 64
@@ -124,7 +129,7 @@ type Sender struct {
 // stamp. On an error everything is closed again; ErrUnable says that the kernel,
 // the port or the configuration does not allow these frames.
 func Open(cfg gen.Config, port Port) (*Sender, error) {
-	if err := Able(cfg); err != nil {
+	if err := errors.Join(Able(cfg), bound(cfg)); err != nil {
 		return nil, err
 	}
 	s := &Sender{

@@ -26,7 +26,7 @@ const unsafePackage = "un" + "safe"
 
 // onlyIn says which packages may import what is not for all, tests left out.
 var onlyIn = map[string][]string{
-	unsafePackage:                  {"ring/internal/shm"},
+	unsafePackage:                  {"ring/internal/shm", "internal/xdp"},
 	"github.com/google/gopacket":   {"frames"},
 	"github.com/urfave/cli/v2":     {"cmd/pktgen"},
 	"github.com/mdlayher/packet":   {"neigh"},
@@ -39,7 +39,7 @@ var onlyIn = map[string][]string{
 
 // direct are the modules that go.mod may require directly.
 var direct = []string{
-	"github.com/HdrHistogram/hdrhistogram-go", "github.com/google/go-cmp", "github.com/google/gopacket",
+	"github.com/HdrHistogram/hdrhistogram-go", "github.com/cilium/ebpf", "github.com/google/go-cmp", "github.com/google/gopacket",
 	"github.com/mdlayher/packet", "github.com/rogpeppe/go-internal", "github.com/safchain/ethtool", "github.com/urfave/cli/v2",
 	"github.com/vishvananda/netlink", "github.com/vishvananda/netns",
 	"golang.org/x/net", "golang.org/x/sys", "pgregory.net/rapid",

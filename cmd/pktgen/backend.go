@@ -1,0 +1,268 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/cilium/ebpf"
+
+	"pktgen/frames"
+	"pktgen/gen"
+	"pktgen/gen/live"
+	"pktgen/internal/netdev"
+	"pktgen/internal/xdp"
+	"pktgen/ring"
+	"pktgen/ring/tpacket"
+	"pktgen/sink"
+	"pktgen/sink/count"
+	"pktgen/stats"
+)
+
+// Backends: ways into the kernel and out of it.
+const (
+	backendAuto   = "auto"
+	backendPacket = "packet" // AF_PACKET rings
+	backendLive   = "live"   // XDP live frames
+	backendCount  = "count"  // an XDP program that counts
+)
+
+var (
+	sendBackends    = []string{backendAuto, backendPacket, backendLive}
+	receiveBackends = []string{backendAuto, backendPacket, backendCount}
+)
+
+// sender is a set of sending workers: gen.Generator, live.Sender.
+type sender interface {
+	Start()
+	Stop()
+	Wait() []gen.Result
+	Close(repeats int) error
+	Stats() *stats.Set[stats.TxCounts]
+}
+
+// receiver is what counts on an interface: sink.Sink, count.Sink.
+type receiver interface {
+	Start()
+	Stop()
+	Cut() *stats.Latency
+	Failed() <-chan struct{}
+	Stats() *stats.Set[stats.RxCounts]
+	Streams() (seen, closed int)
+	Wait() *sink.Result
+}
+
+// packetEnough is the rate of a queue, frames/s, up to which a ring of packets is
+// fast enough on any machine that is worth testing with. It leaves the CPU alone
+// between two frames, and has them sent on time.
+const packetEnough = 300_000
+
+// candidates are the backends to try for a configuration, in this order, and why
+// the first one is.
+func (e *txEnd) candidates(cfg gen.Config) (names []string, why string) {
+	if e.t.backend != backendAuto {
+		return []string{e.t.backend}, "asked for"
+	}
+	if e.t.qdisc {
+		return []string{backendPacket}, "the queueing discipline is asked for"
+	}
+	pps := e.load.Mean(e.t.duration) / float64(e.t.queues)
+	if !e.load.Unlimited() && pps <= packetEnough {
+		return []string{backendPacket}, "at this rate it sends each frame at its time"
+	}
+	if err := live.Able(cfg); err != nil {
+		return []string{backendPacket}, err.Error()
+	}
+	return []string{backendLive, backendPacket}, "the fastest"
+}
+
+// intends is the backend that will be tried first.
+func (e *txEnd) intends() string {
+	names, _ := e.candidates(e.generatorConfig(nil, gen.Config{}))
+	return names[0]
+}
+
+// generatorConfig completes a configuration for the streams of templates.
+func (e *txEnd) generatorConfig(templates []*frames.Template, cfg gen.Config) gen.Config {
+	cfg.Workers, cfg.CPUs, cfg.Enter = e.t.queues, e.cpus, e.info.Ref.Enter
+	cfg.Open = func(worker int) (ring.TX, error) {
+		return tpacket.OpenTX(tpacket.TXOptions{
+			Interface: e.info.Ref.String(), Index: e.info.Index, Queue: worker,
+			MaxFrame: templates[worker].Len(), Qdisc: e.t.qdisc || e.launchClock != 0, Launch: e.launchClock,
+		})
+	}
+	cfg.Template = func(worker int) *frames.Template { return templates[worker] }
+	cfg.Pattern, cfg.Batch, cfg.Refill, cfg.Launch = e.load, e.t.batch, e.t.refill, e.launchConfig()
+	return cfg
+}
+
+// generator opens the workers for frames of a spec, their streams numbered from
+// its own, by the fastest backend that can. What cfg leaves open is as for the run.
+func (e *txEnd) generator(spec frames.Spec, cfg gen.Config) (sender, error) {
+	templates := make([]*frames.Template, e.t.queues)
+	for i := range templates {
+		t, err := spec.Compile()
+		if err != nil {
+			return nil, err
+		}
+		templates[i] = t
+		spec.StreamID++
+	}
+	cfg = e.generatorConfig(templates, cfg)
+	names, why := e.candidates(cfg)
+	for i, name := range names {
+		s, err := e.sender(name, cfg)
+		if err == nil {
+			e.backend, e.reason = name, why
+			return s, nil
+		}
+		if i == len(names)-1 || !errors.Is(err, live.ErrUnable) {
+			return nil, e.explainLive(err)
+		}
+		why = err.Error()
+	}
+	panic("no backend to try")
+}
+
+func (e *txEnd) sender(name string, cfg gen.Config) (sender, error) {
+	if name == backendPacket {
+		return opened(gen.Open(cfg))
+	}
+	port := live.Port{Name: e.info.Ref.String(), Index: e.info.Index}
+	s, err := opened(live.Open(cfg, port))
+	if !errors.Is(err, live.ErrRefused) || e.pass != nil {
+		return s, err
+	}
+	// Some drivers make their queues for redirected frames with the first program.
+	pass, passErr := passOn(e.info)
+	if passErr != nil {
+		return nil, err
+	}
+	if s, err = opened(live.Open(cfg, port)); err != nil {
+		return nil, errors.Join(err, pass.Close())
+	}
+	e.pass = pass
+	return s, nil
+}
+
+// opened keeps a nil pointer from becoming a sender.
+func opened[S sender](s S, err error) (sender, error) {
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// explainLive says what to do about a port that takes no live frames, where they
+// were asked for.
+func (e *txEnd) explainLive(err error) error {
+	switch {
+	case errors.Is(err, live.ErrRefused) && e.info.Kind == "veth":
+		return withHint(err, "a veth takes them while its peer has an XDP program or GRO: receive there with --rx-backend count, or ethtool -K PEER gro on")
+	case errors.Is(err, live.ErrUnable):
+		return withHint(err, "--backend packet sends on every interface; --backend auto takes what there is")
+	}
+	return err
+}
+
+// passOn puts a program on a port that lets every frame pass.
+func passOn(info netdev.Info) (*passing, error) {
+	prog, err := xdp.Pass()
+	if err != nil {
+		return nil, err
+	}
+	p := &passing{prog: prog}
+	err = info.Ref.Do(func() (err error) {
+		p.attached, err = xdp.Attach(info.Ref.String(), info.Index, prog)
+		return err
+	})
+	if err != nil {
+		return nil, errors.Join(err, prog.Close())
+	}
+	return p, nil
+}
+
+// passing is a program that lets every frame pass, on a port.
+type passing struct {
+	prog     *ebpf.Program
+	attached *xdp.Attached
+}
+
+func (p *passing) Close() error { return errors.Join(p.attached.Close(), p.prog.Close()) }
+
+// open opens what counts, by the backend asked for; fast says that the sender on
+// the other end is too fast for a socket.
+func (e *rxEnd) open(own *sink.Own, fast bool) error {
+	name, why := e.r.backend, "asked for"
+	if name == backendAuto {
+		name, why = backendPacket, "it looks at every octet"
+		if fast && e.r.clock != clockRoundTrip && !e.r.hardware {
+			name, why = backendCount, "the sender is too fast for a socket"
+		}
+	}
+	if name == backendCount {
+		s, err := count.Open(count.Config{
+			Name: e.info.Ref.String(), Index: e.info.Index, MTU: e.info.MTU, Enter: e.info.Ref.Enter,
+			Own: own, MaxStreams: e.r.maxStreams, NoVerify: !e.r.verify,
+		})
+		if err == nil {
+			e.sink, e.backend, e.reason = s, name, mode(s.Mode())+", "+why
+			return nil
+		}
+		if e.r.backend == backendCount || !errors.Is(err, count.ErrUnable) {
+			return explainTaken(err)
+		}
+		why = err.Error()
+	}
+	if fast && e.info.Kind == "veth" {
+		// A veth takes live frames while its peer has a program. Without one they
+		// are sent another way, which says why.
+		e.pass, _ = passOn(e.info)
+	}
+	s, err := e.socketSink(own)
+	if err != nil {
+		return err
+	}
+	e.sink, e.backend, e.reason = s, backendPacket, why
+	return nil
+}
+
+// slower says that the sender is not the fast one that open was told of: a socket
+// is enough.
+func (e *rxEnd) slower(own *sink.Own) error {
+	if e.pass != nil {
+		err := e.pass.Close()
+		e.pass = nil
+		return err
+	}
+	if e.backend != backendCount || e.r.backend == backendCount {
+		return nil
+	}
+	e.sink.Stop()
+	if err := e.sink.Wait().Err; err != nil {
+		return err
+	}
+	e.sink = nil
+	return e.open(own, false)
+}
+
+func mode(where, why string) string {
+	if why == "" {
+		return where
+	}
+	return fmt.Sprintf("%s (%s)", where, why)
+}
+
+func explainTaken(err error) error {
+	if errors.Is(err, xdp.ErrTaken) {
+		return withHint(err, "ip link show tells which; ip link set IFACE xdp off takes it away")
+	}
+	return err
+}
+
+// backend reads a flag that names a backend.
+func (p *parser) backend(flag string, names []string) string { return p.choice(flag, names...) }
+
+func backendUsage(what string, names []string) string {
+	return what + " `BACKEND`: " + strings.Join(names, ", ")
+}
