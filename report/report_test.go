@@ -94,6 +94,8 @@ func results() map[string]*Result {
 	nothing.DurationS = 0
 
 	limited := full()
+	limited.TX.Backend, limited.TX.BackendReason = "live", "the fastest"
+	limited.RX.Backend, limited.RX.BackendReason = "count", "generic (the driver refused: operation not supported), the sender is too fast for a socket"
 	limited.TX.Unsent, limited.TX.Offered = 500_000, 1_500_000
 	limited.RX.Latency.Negative, limited.RX.Reordered, limited.RX.TooOld = 9, 40, 2
 	limited.RX.Queues = []Queue{{Queue: 0, CPU: ptr(3), Frames: 700_000, PPS: 70_000}, {Queue: 1, CPU: ptr(4), Frames: 300_000, PPS: 30_000, Drops: 12}}

@@ -187,10 +187,10 @@ func (t *text) head(r *Result) {
 // backends says which way frames went into the kernel and out of it, and why.
 func (t *text) backends(tx *TX, rx *RX) {
 	var ways []string
-	if tx != nil && tx.Backend != "" {
+	if tx != nil && tx.BackendReason != "" {
 		ways = append(ways, fmt.Sprintf("sent by %s: %s", tx.Backend, tx.BackendReason))
 	}
-	if rx != nil && rx.Backend != "" {
+	if rx != nil && rx.BackendReason != "" {
 		ways = append(ways, fmt.Sprintf("received by %s: %s", rx.Backend, rx.BackendReason))
 	}
 	if len(ways) > 0 {

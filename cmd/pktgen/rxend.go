@@ -242,6 +242,9 @@ func (e *rxEnd) wait() error {
 	e.result = e.sink.Wait()
 	var err error
 	e.delta, err = since(e.port, e.before)
+	if e.delta != nil && e.backend == backendCount {
+		e.delta.dropsOfOurs(e.info.Driver)
+	}
 	return errors.Join(e.result.Err, err)
 }
 

@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -350,6 +351,7 @@ func (s *session) follow(ctx context.Context, ended <-chan struct{}) error {
 	if len(s.tx) == 0 && s.until.duration > 0 {
 		end = time.After(s.until.duration)
 	}
+	still := slices.Clone(s.tx) // whose port has not yet counted a frame
 	failed, done := make(chan struct{}, len(s.rx)), make(chan struct{})
 	defer close(done)
 	for _, e := range s.rx {
@@ -380,6 +382,15 @@ func (s *session) follow(ctx context.Context, ended <-chan struct{}) error {
 				return s.out.err
 			}
 		case <-poll.C:
+			var err error
+			still = slices.DeleteFunc(still, func(e *txEnd) bool {
+				done, e1 := e.moving(time.Duration(clock.Mono() - s.startNs))
+				err = errors.Join(err, e1)
+				return done
+			})
+			if err != nil {
+				return err
+			}
 			if len(s.tx) == 0 && s.complete() {
 				return nil
 			}

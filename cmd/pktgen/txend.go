@@ -348,6 +348,32 @@ func (e *txEnd) wait(hurry bool) error {
 	return errors.Join(append(errs, err)...)
 }
 
+// moving is the check, early in a run, that frames which the kernel took leave by
+// the port: some ways lose all of them without a word. done says that the port has
+// counted some. An error is that it has not for as long as any driver takes.
+func (e *txEnd) moving(elapsed time.Duration) (done bool, err error) {
+	sent := stats.Sum(e.gen.Stats()).Sent
+	if elapsed < movingFirst || sent == 0 {
+		return false, nil
+	}
+	now, err := e.port.Counters()
+	if err != nil || now.TxPackets != e.before.TxPackets { // what reads the port later has the error
+		return true, nil
+	}
+	if elapsed < movingLast {
+		return false, nil
+	}
+	return true, withHint(fmt.Errorf("%v: the kernel took %d frames, and the port has not sent one", e.info.Ref, sent),
+		"look at the port's counters, ip -s link show %s, at its queueing discipline, and try another --backend", e.info.Ref.Name)
+}
+
+// When a port must have counted a frame: at first, and at the latest. Some drivers
+// update their counters once in two seconds.
+const (
+	movingFirst = 100 * time.Millisecond
+	movingLast  = 3 * time.Second
+)
+
 // stalled adds to a worker's error, which knows the queue only, the interface and
 // what it says of it.
 func (e *txEnd) stalled(err error) error {
