@@ -13,6 +13,7 @@ import (
 	"pktgen/internal/netdev"
 	"pktgen/internal/xdp"
 	"pktgen/ring"
+	"pktgen/ring/gso"
 	"pktgen/ring/tpacket"
 	"pktgen/sink"
 	"pktgen/sink/count"
@@ -23,12 +24,13 @@ import (
 const (
 	backendAuto   = "auto"
 	backendPacket = "packet" // AF_PACKET rings
+	backendGSO    = "gso"    // many datagrams as one packet, which the kernel or the NIC cuts
 	backendLive   = "live"   // XDP live frames
 	backendCount  = "count"  // an XDP program that counts
 )
 
 var (
-	sendBackends    = []string{backendAuto, backendPacket, backendLive}
+	sendBackends    = []string{backendAuto, backendPacket, backendGSO, backendLive}
 	receiveBackends = []string{backendAuto, backendPacket, backendCount}
 )
 
@@ -70,10 +72,28 @@ func (e *txEnd) candidates(cfg gen.Config) (names []string, why string) {
 	if !e.load.Unlimited() && pps <= packetEnough {
 		return []string{backendPacket}, "at this rate it sends each frame at its time"
 	}
-	if err := live.Able(cfg); err != nil {
-		return []string{backendPacket}, err.Error()
+	if names = []string{backendGSO, backendPacket}; e.notGSO() != "" {
+		names = names[1:]
 	}
-	return []string{backendLive, backendPacket}, "the fastest"
+	if err := live.Able(cfg); err != nil {
+		return names, err.Error()
+	}
+	return append([]string{backendLive}, names...), "the fastest"
+}
+
+// notGSO says what of the frames or the load is not for gso; "" where all is.
+func (e *txEnd) notGSO() string {
+	switch t := e.t; {
+	case t.flows > 1:
+		return "the frames of a packet to be cut share their ports"
+	case t.zeroChecksum:
+		return "frames that are cut have a checksum"
+	case t.refill:
+		return "the headers are not written for each frame"
+	case e.launchClock != 0:
+		return "the frames of a packet leave together, and have no launch times"
+	}
+	return ""
 }
 
 // intends is the backend that will be tried first.
@@ -99,6 +119,29 @@ func (e *txEnd) generatorConfig(templates []*frames.Template, cfg gen.Config) ge
 // generator opens the workers for frames of a spec, their streams numbered from
 // its own, by the fastest backend that can. What cfg leaves open is as for the run.
 func (e *txEnd) generator(spec frames.Spec, cfg gen.Config) (sender, error) {
+	names, why := e.candidates(e.generatorConfig(nil, cfg))
+	for i, name := range names {
+		s, err := e.sender(name, spec, cfg)
+		if err == nil {
+			e.backend, e.reason = name, why
+			return s, nil
+		}
+		if i == len(names)-1 || !errors.Is(err, live.ErrUnable) && !errors.Is(err, gso.ErrUnable) {
+			return nil, e.explain(err)
+		}
+		why = err.Error()
+	}
+	panic("no backend to try")
+}
+
+// sender opens the workers of a backend.
+func (e *txEnd) sender(name string, spec frames.Spec, cfg gen.Config) (sender, error) {
+	if name == backendGSO {
+		if why := e.notGSO(); why != "" {
+			return nil, usageError{fmt.Errorf("--backend gso: %s", why)}
+		}
+		spec.UDPChecksum = frames.ChecksumPartial
+	}
 	templates := make([]*frames.Template, e.t.queues)
 	for i := range templates {
 		t, err := spec.Compile()
@@ -109,25 +152,36 @@ func (e *txEnd) generator(spec frames.Spec, cfg gen.Config) (sender, error) {
 		spec.StreamID++
 	}
 	cfg = e.generatorConfig(templates, cfg)
-	names, why := e.candidates(cfg)
-	for i, name := range names {
-		s, err := e.sender(name, cfg)
-		if err == nil {
-			e.backend, e.reason = name, why
-			return s, nil
-		}
-		if i == len(names)-1 || !errors.Is(err, live.ErrUnable) {
-			return nil, e.explainLive(err)
-		}
-		why = err.Error()
+	switch name {
+	case backendPacket:
+		return opened(gen.Open(cfg))
+	case backendGSO:
+		return e.gso(spec, cfg)
 	}
-	panic("no backend to try")
+	return e.live(cfg)
 }
 
-func (e *txEnd) sender(name string, cfg gen.Config) (sender, error) {
-	if name == backendPacket {
-		return opened(gen.Open(cfg))
+// gso has the kernel cut packets of many datagrams.
+func (e *txEnd) gso(spec frames.Spec, cfg gen.Config) (sender, error) {
+	if e.unfinished == nil {
+		restore, err := netdev.FinishFrames(e.info)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", gso.ErrUnable, err)
+		}
+		e.unfinished = restore
 	}
+	layout := gso.Layout{Frame: cfg.Template(0).Len(), IPv6: spec.Dst.Is6()}
+	layout.IP, layout.UDP = spec.Layout()
+	cfg.Open = func(worker int) (ring.TX, error) {
+		return gso.Open(gso.Options{
+			Interface: e.info.Ref.String(), Index: e.info.Index, Queue: worker, Layout: layout, Segments: e.t.batch,
+		})
+	}
+	return opened(gen.Open(cfg))
+}
+
+// live sends from inside the kernel.
+func (e *txEnd) live(cfg gen.Config) (sender, error) {
 	port := live.Port{Name: e.info.Ref.String(), Index: e.info.Index}
 	s, err := opened(live.Open(cfg, port))
 	if !errors.Is(err, live.ErrRefused) || e.pass != nil {
@@ -153,13 +207,14 @@ func opened[S sender](s S, err error) (sender, error) {
 	return s, nil
 }
 
-// explainLive says what to do about a port that takes no live frames, where they
-// were asked for.
-func (e *txEnd) explainLive(err error) error {
+// explain says what to do where the backend that was asked for cannot send.
+func (e *txEnd) explain(err error) error {
 	switch {
+	case errors.Is(err, live.ErrLoad):
+		return usageError{withHint(err, "--backend packet sends every load; --backend auto takes what can")}
 	case errors.Is(err, live.ErrRefused) && e.info.Kind == "veth":
 		return withHint(err, "a veth takes them while its peer has an XDP program or GRO: receive there with --rx-backend count, or ethtool -K PEER gro on")
-	case errors.Is(err, live.ErrUnable):
+	case errors.Is(err, live.ErrUnable), errors.Is(err, gso.ErrUnable):
 		return withHint(err, "--backend packet sends on every interface; --backend auto takes what there is")
 	}
 	return err
@@ -210,7 +265,7 @@ func (e *rxEnd) open(own *sink.Own, fast bool) error {
 			return nil
 		}
 		if e.r.backend == backendCount || !errors.Is(err, count.ErrUnable) {
-			return explainTaken(err)
+			return err
 		}
 		why = err.Error()
 	}
@@ -251,13 +306,6 @@ func mode(where, why string) string {
 		return where
 	}
 	return fmt.Sprintf("%s (%s)", where, why)
-}
-
-func explainTaken(err error) error {
-	if errors.Is(err, xdp.ErrTaken) {
-		return withHint(err, "ip link show tells which; ip link set IFACE xdp off takes it away")
-	}
-	return err
 }
 
 // backend reads a flag that names a backend.

@@ -23,18 +23,25 @@ func planCPUs(s *session, asked []int) error {
 	if len(free) > 2 && free[0] == 0 {
 		free = append(free[1:], 0)
 	}
-	workers := 0
+	workers, senders := 0, 0
 	for _, e := range s.tx {
-		workers += e.t.queues
+		senders += e.t.queues
 	}
+	workers = senders
 	for i, e := range s.rx {
 		if s.needsSocket(i) {
 			workers += e.r.queues
 		}
 	}
 	if workers > len(free) {
-		// Several workers share a CPU: leave it to the scheduler, and say so.
-		note := fmt.Sprintf("%d workers share %d CPUs: they are not bound, and disturb each other", workers, len(free))
+		// Several workers share a CPU: leave it to the scheduler, and say so. Live
+		// frames have one of their own all the same, or are none.
+		for _, e := range s.tx {
+			if senders <= len(free) && e.intends() == backendLive {
+				e.cpus, free = free[:e.t.queues], free[e.t.queues:]
+			}
+		}
+		note := fmt.Sprintf("%d workers share %d CPUs: they disturb each other", workers, len(allowed))
 		if len(s.tx) > 0 {
 			s.tx[0].notes = append(s.tx[0].notes, note)
 		} else {

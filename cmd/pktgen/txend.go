@@ -27,10 +27,11 @@ type txEnd struct {
 	load        gen.Pattern
 	cpus        []int
 	gen         sender
-	backend     string   // that sends
-	reason      string   // why that one
-	pass        *passing // that the port needs for it; nil: nothing
-	launchClock int      // of --launch-time; 0: none
+	backend     string       // that sends
+	reason      string       // why that one
+	pass        *passing     // that the port needs for it; nil: nothing
+	unfinished  func() error // has the port take unfinished frames again, where it did; nil: as it was
+	launchClock int          // of --launch-time; 0: none
 	before      counted
 	delta       *counted // what the port counted during the run; nil: not known
 	notes       []string // for the result's warnings
@@ -400,6 +401,10 @@ func (e *txEnd) close(closing bool) error {
 	if e.pass != nil {
 		errs = append(errs, e.pass.Close())
 		e.pass = nil
+	}
+	if e.unfinished != nil {
+		errs = append(errs, e.unfinished())
+		e.unfinished = nil
 	}
 	if e.port != nil {
 		errs = append(errs, e.port.Close())

@@ -101,40 +101,43 @@ func TestOnTheWire(t *testing.T) {
 		{"--ipv6 --vlan 1 --size 1522", 1518, []string{"0x86dd", "1", "", "", "2001:2::1", "2001:2::2", "1024", "9", "", "1"}},
 		{"--udp-checksum-zero", 60, []string{"0x0800", "", "198.18.0.1", "198.18.0.2", "", "", "1024", "9", "1", "3"}}, // 3: not present
 	} {
-		t.Run(c.args, func(t *testing.T) {
-			tx, rx := testnet.Wire(t, lab.Options{})
-			info, err := netdev.Lookup(tx)
-			if err != nil {
-				t.Fatal(err)
-			}
-			file := capture(t, rx, frames+closingRepeats, func() {
-				mustRun(t, append(strings.Fields("tx --json --rate 2kpps --iface "+tx.String()+" --dst-mac 02:00:00:00:00:02 --count "+strconv.Itoa(frames)), strings.Fields(c.args)...)...)
+		for _, backend := range able(c.args) {
+			t.Run(backend+c.args, func(t *testing.T) {
+				tx, rx := testnet.Wire(t, lab.Options{})
+				info, err := netdev.Lookup(tx)
+				if err != nil {
+					t.Fatal(err)
+				}
+				takesLive(t, rx)
+				file := capture(t, rx, frames+closingRepeats, func() {
+					mustRun(t, append(strings.Fields("tx --json --rate 2kpps --backend "+backend+" --iface "+tx.String()+" --dst-mac 02:00:00:00:00:02 --count "+strconv.Itoa(frames)), strings.Fields(c.args)...)...)
+				})
+				rows := dissect(t, file, "frame.len", "eth.src", "eth.dst", "udp.payload",
+					"eth.type", "vlan.id", "ip.src", "ip.dst", "ipv6.src", "ipv6.dst", "udp.srcport", "udp.dstport", "ip.checksum.status", "udp.checksum.status")
+				if len(rows) != frames+closingRepeats {
+					t.Fatalf("%d frames captured", len(rows))
+				}
+				for n, r := range rows {
+					if r[5] != "" { // behind a tag the EtherType is vlan.etype
+						r[4] = c.want[0]
+					}
+					if got := strings.Join(r[4:], "|"); r[0] != strconv.Itoa(c.length) || r[1] != info.MAC.String() || r[2] != "02:00:00:00:00:02" || got != strings.Join(c.want, "|") {
+						t.Fatalf("frame %d: %d octets wanted, got %v, want %v", n, c.length, r, c.want)
+					}
+					magic, seq := r[3][:4], r[3][12:20]
+					want := fmt.Sprintf("9e37 %08x", n)
+					if n >= frames {
+						want = fmt.Sprintf("9e38 %08x", n-frames)
+					}
+					if magic+" "+seq != want {
+						t.Errorf("frame %d: magic and number %s %s, want %s", n, magic, seq, want)
+					}
+				}
+				if n, err := strconv.ParseUint(rows[frames][3][20:36], 16, 64); err != nil || n != frames {
+					t.Errorf("the closing frame says %d", n)
+				}
 			})
-			rows := dissect(t, file, "frame.len", "eth.src", "eth.dst", "udp.payload",
-				"eth.type", "vlan.id", "ip.src", "ip.dst", "ipv6.src", "ipv6.dst", "udp.srcport", "udp.dstport", "ip.checksum.status", "udp.checksum.status")
-			if len(rows) != frames+closingRepeats {
-				t.Fatalf("%d frames captured", len(rows))
-			}
-			for n, r := range rows {
-				if r[5] != "" { // behind a tag the EtherType is vlan.etype
-					r[4] = c.want[0]
-				}
-				if got := strings.Join(r[4:], "|"); r[0] != strconv.Itoa(c.length) || r[1] != info.MAC.String() || r[2] != "02:00:00:00:00:02" || got != strings.Join(c.want, "|") {
-					t.Fatalf("frame %d: %d octets wanted, got %v, want %v", n, c.length, r, c.want)
-				}
-				magic, seq := r[3][:4], r[3][12:20]
-				want := fmt.Sprintf("9e37 %08x", n)
-				if n >= frames {
-					want = fmt.Sprintf("9e38 %08x", n-frames)
-				}
-				if magic+" "+seq != want {
-					t.Errorf("frame %d: magic and number %s %s, want %s", n, magic, seq, want)
-				}
-			}
-			if n, err := strconv.ParseUint(rows[frames][3][20:36], 16, 64); err != nil || n != frames {
-				t.Errorf("the closing frame says %d", n)
-			}
-		})
+		}
 	}
 }
 

@@ -43,10 +43,17 @@ const (
 // ErrUnable: this backend cannot do what is asked, here; what it wraps says why.
 var ErrUnable = errors.New("no XDP live frames")
 
+// ErrLoad: an ErrUnable that no other port or kernel would mend.
+var ErrLoad = errors.New("not for this load")
+
 // ErrRefused: the port takes no redirected frames now. A veth does while its peer
 // has an XDP program or GRO; some drivers, only while the port itself has a
 // program; some, never.
 var ErrRefused = errors.New("the port takes no redirected frames")
+
+func badLoad(format string, a ...any) error {
+	return unable("%w: %w", ErrLoad, fmt.Errorf(format, a...))
+}
 
 func unable(format string, a ...any) error {
 	return fmt.Errorf("%w: %w", ErrUnable, fmt.Errorf(format, a...))
@@ -58,17 +65,17 @@ type Port struct {
 	Index int // in the namespace that gen.Config.Enter enters
 }
 
-// Able says what of a configuration is not for this backend, as an ErrUnable; nil
+// Able says what of a configuration is not for this backend, as an ErrLoad; nil
 // where all is, but for CPUs, which are not looked at.
 func Able(cfg gen.Config) error {
 	p := cfg.Pattern
 	switch {
 	case p.Burst > 1 || p.Off > 0 || p.Ramp > 0 || len(p.Steps) > 0 || p.Poisson:
-		return unable("they are paced evenly or not at all")
+		return badLoad("they are paced evenly or not at all")
 	case cfg.Launch.Ahead > 0:
-		return unable("they have no launch times")
+		return badLoad("they have no launch times")
 	case cfg.Refill:
-		return unable("the payload is not copied for each of them")
+		return badLoad("the payload is not copied for each of them")
 	}
 	_, _, err := pace(p.Rate)
 	return err
@@ -96,7 +103,7 @@ func pace(r units.FrameRate) (frames, ns uint64, err error) {
 	k := max(1, 1_000_000_000/r.Den)
 	hold := uint64(1_000_000_000_000) // ns
 	if r.Num > math.MaxUint64/hold/k/2 || r.Den > hold {
-		return 0, 0, unable("this rate is too fine for its arithmetic")
+		return 0, 0, badLoad("this rate is too fine for its arithmetic")
 	}
 	return r.Num * k, r.Den * k, nil
 }

@@ -31,7 +31,7 @@ type Options struct {
 	Index     int    // interface index in the namespace of the calling thread
 	Queue     int    // worker number, for errors
 	Layout    Layout
-	Segments  int // frames of a batch; 0: as many as there may be
+	Segments  int // frames of a batch, at most; 0: as many as there may be
 }
 
 // struct virtio_net_hdr (linux/virtio_net.h), of the machine's own byte order.
@@ -49,8 +49,31 @@ const (
 	gsoUDP    = 5 // VIRTIO_NET_HDR_GSO_UDP_L4
 )
 
-// maxSegments is UDP_MAX_SEGMENTS of Linux 6.9 and later; it was 64 before.
+// maxSegments is UDP_MAX_SEGMENTS (linux/udp.h) of Linux 6.9 and later; it was 64
+// before.
 const maxSegments = 128
+
+// ErrUnable: the kernel has no such frames.
+var ErrUnable = errors.New("no UDP segmentation of packets from a socket (Linux 6.2)")
+
+// most is how many segments this kernel allows.
+func most() (int, error) {
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
+		return 0, fmt.Errorf("uname: %w", err)
+	}
+	var major, minor int
+	if _, err := fmt.Sscanf(unix.ByteSliceToString(u.Release[:]), "%d.%d", &major, &minor); err != nil {
+		return 0, fmt.Errorf("uname: release %q: %w", unix.ByteSliceToString(u.Release[:]), err)
+	}
+	switch v := major<<8 + minor; {
+	case v < 6<<8+2:
+		return 0, ErrUnable
+	case v < 6<<8+9:
+		return maxSegments / 2, nil
+	}
+	return maxSegments, nil
+}
 
 // maxPacket is the largest IP packet.
 const maxPacket = 65535
@@ -75,9 +98,15 @@ type TX struct {
 var _ ring.TX = (*TX)(nil)
 
 // Open opens a sending end on an interface of the calling thread's network
-// namespace. Errors name the operation, the interface and the queue; a kernel
-// that has no such frames says so at the first Kick (EINVAL).
+// namespace. Errors name the operation, the interface and the queue; ErrUnable.
 func Open(o Options) (*TX, error) {
+	n, err := most()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", o.Interface, err)
+	}
+	if o.Segments <= 0 || o.Segments > n {
+		o.Segments = n
+	}
 	s, err := sock.Packet(o.Interface, o.Queue)
 	if err != nil {
 		return nil, err
@@ -103,11 +132,7 @@ func (t *TX) setUp(o Options) error {
 // view makes the batch.
 func (t *TX) view(l Layout, segments int) {
 	t.layout, t.stride = l, l.Frame-l.payload()
-	most := maxSegments
-	if segments > 0 {
-		most = min(most, segments)
-	}
-	n := max(1, min(most, (maxPacket-(l.payload()-l.IP))/max(t.stride, 1)))
+	n := max(1, min(segments, (maxPacket-(l.payload()-l.IP))/max(t.stride, 1)))
 	t.mem = make([]byte, vnetLen+l.payload()+n*t.stride)
 	t.slots = make([][]byte, n)
 	for i := range t.slots {
