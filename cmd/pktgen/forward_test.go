@@ -78,28 +78,32 @@ func TestInjected(t *testing.T) {
 		}
 		return a
 	}
-	tx, rx, end := forwarded(t, forwarder.Options{AB: plan})
-	r := mustRun(t, "run", "--tx", tx.String(), "--rx", rx.String(), "--rate", "5kpps", "--count", "3000", "--json")
-	did := end()
-	identity(t, r)
-	x := r.RX
-	// A frame whose number was damaged cannot be told from one that was lost, and
-	// is corrupt besides; one that is damaged elsewhere did arrive.
-	wrongNumber := uint64(count / 1000)
-	if want := did.Dropped + wrongNumber; x.Lost != want || r.Loss.Path != want || did.Dropped != 30+6+5 {
-		t.Errorf("lost %d, on the path %d; dropped %d, and %d numbers damaged", x.Lost, r.Loss.Path, did.Dropped, wrongNumber)
-	}
-	if x.Duplicates != did.Copied || did.Copied != 30+9 {
-		t.Errorf("%d duplicates of %d copies", x.Duplicates, did.Copied)
-	}
-	if x.Reordered != did.Swapped || did.Swapped != 30+3 {
-		t.Errorf("%d reordered of %d", x.Reordered, did.Swapped)
-	}
-	if x.Corrupt != did.Damaged || did.Damaged != 30+6 {
-		t.Errorf("%d corrupt of %d", x.Corrupt, did.Damaged)
-	}
-	if r.Verdict != verdictPath {
-		t.Errorf("verdict %s (%s)", r.Verdict, r.Reason)
+	for _, receive := range []string{backendPacket, backendCount} {
+		t.Run(receive, func(t *testing.T) {
+			tx, rx, end := forwarded(t, forwarder.Options{AB: plan})
+			r := mustRun(t, "run", "--tx", tx.String(), "--rx", rx.String(), "--rate", "5kpps", "--count", "3000", "--rx-backend", receive, "--json")
+			did := end()
+			identity(t, r)
+			x := r.RX
+			// A frame whose number was damaged cannot be told from one that was lost, and
+			// is corrupt besides; one that is damaged elsewhere did arrive.
+			wrongNumber := uint64(count / 1000)
+			if want := did.Dropped + wrongNumber; x.Lost != want || r.Loss.Path != want || did.Dropped != 30+6+5 {
+				t.Errorf("lost %d, on the path %d; dropped %d, and %d numbers damaged", x.Lost, r.Loss.Path, did.Dropped, wrongNumber)
+			}
+			if x.Duplicates != did.Copied || did.Copied != 30+9 {
+				t.Errorf("%d duplicates of %d copies", x.Duplicates, did.Copied)
+			}
+			if x.Reordered != did.Swapped || did.Swapped != 30+3 {
+				t.Errorf("%d reordered of %d", x.Reordered, did.Swapped)
+			}
+			if x.Corrupt != did.Damaged || did.Damaged != 30+6 {
+				t.Errorf("%d corrupt of %d", x.Corrupt, did.Damaged)
+			}
+			if r.Verdict != verdictPath {
+				t.Errorf("verdict %s (%s)", r.Verdict, r.Reason)
+			}
+		})
 	}
 }
 
@@ -108,20 +112,24 @@ func TestInjected(t *testing.T) {
 func TestDelayLine(t *testing.T) {
 	const hold = 20 * time.Millisecond
 	held := func(uint64, []byte) forwarder.Action { return forwarder.Action{Hold: hold} }
-	tx, rx, end := forwarded(t, forwarder.Options{AB: held})
-	r := mustRun(t, "run", "--tx", tx.String(), "--rx", rx.String(), "--rate", "1kpps", "--duration", "2s", "--json")
-	identity(t, r)
-	line := end().Hold.Summary()
-	if r.RX.Lost+r.RX.Duplicates+r.RX.Reordered != 0 || line.Count != r.TX.Frames {
-		t.Errorf("%+v", *r.RX)
-	}
-	own := float64(line.P99-line.Min) + float64(hold)/50
-	l := r.RX.Latency
-	if math.Abs(float64(*l.P50-line.P50)) > own || math.Abs(float64(*l.P99-line.P99)) > own || *l.Min < int64(hold) {
-		t.Errorf("min %d, p50 %d, p99 %d; the line held frames for %d, %d, %d", *l.Min, *l.P50, *l.P99, line.Min, line.P50, line.P99)
-	}
-	if s := r.RX.Sampled; s == nil || math.Abs(float64(*s.P50-line.P50)) > own || *s.Min < int64(hold) {
-		t.Errorf("by the kernel's times %+v; the line held frames for %d", s, line.P50)
+	for _, receive := range []string{backendPacket, backendCount} {
+		t.Run(receive, func(t *testing.T) {
+			tx, rx, end := forwarded(t, forwarder.Options{AB: held})
+			r := mustRun(t, "run", "--tx", tx.String(), "--rx", rx.String(), "--rate", "1kpps", "--duration", "2s", "--rx-backend", receive, "--json")
+			identity(t, r)
+			line := end().Hold.Summary()
+			if r.RX.Lost+r.RX.Duplicates+r.RX.Reordered != 0 || line.Count != r.TX.Frames {
+				t.Errorf("%+v", *r.RX)
+			}
+			own := float64(line.P99-line.Min) + float64(hold)/50
+			l := r.RX.Latency
+			if math.Abs(float64(*l.P50-line.P50)) > own || math.Abs(float64(*l.P99-line.P99)) > own || *l.Min < int64(hold) {
+				t.Errorf("min %d, p50 %d, p99 %d; the line held frames for %d, %d, %d", *l.Min, *l.P50, *l.P99, line.Min, line.P50, line.P99)
+			}
+			if s := r.RX.Sampled; receive == backendPacket && (s == nil || math.Abs(float64(*s.P50-line.P50)) > own || *s.Min < int64(hold)) {
+				t.Errorf("by the kernel's times %+v; the line held frames for %d", s, line.P50)
+			}
+		})
 	}
 }
 

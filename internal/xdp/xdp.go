@@ -4,8 +4,10 @@
 package xdp
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
+	"os"
 	"runtime"
 	"unsafe"
 
@@ -98,6 +100,34 @@ func RunLive(prog *ebpf.Program, frame []byte, repeat, batch uint32) error {
 	runtime.KeepAlive(prog)
 	if errno != 0 {
 		return errno
+	}
+	return nil
+}
+
+// Compiled says, as an error, which of some BPF objects is not of a source, going
+// by the sum of it that scripts/bpf2go.sh has put into their variable source_sum.
+func Compiled(source string, objects ...string) error {
+	text, err := os.ReadFile(source)
+	if err != nil {
+		return err
+	}
+	want := fmt.Sprintf("%x", sha256.Sum256(text))
+	for _, name := range objects {
+		spec, err := ebpf.LoadCollectionSpec(name)
+		if err != nil {
+			return err
+		}
+		v := spec.Variables["source_sum"]
+		if v == nil {
+			return fmt.Errorf("%s: no source_sum", name)
+		}
+		sum := make([]byte, v.Size())
+		if err := v.Get(sum); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		if got := unix.ByteSliceToString(sum); got != want {
+			return fmt.Errorf("%s is of another source than %s: run go generate", name, source)
+		}
 	}
 	return nil
 }

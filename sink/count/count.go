@@ -294,6 +294,8 @@ func (s *Sink) gather() *sink.Result {
 		}
 		s.since(r.Rest, i, st)
 		r.Counts.Corrupt += uint64(st.Holds) // a number that nothing has confirmed
+		frames, octets := settleRest(st)
+		r.Counts.Frames, r.Counts.Unique, r.Counts.Bytes = r.Counts.Frames+frames, r.Counts.Unique+frames, r.Counts.Bytes+octets
 		r.Streams = append(r.Streams, known(st))
 	}
 	slices.SortFunc(r.Streams, sink.Order)
@@ -307,6 +309,32 @@ func (s *Sink) gather() *sink.Result {
 		r.LastNs = max(r.LastNs, st.LastNs)
 	}
 	return r
+}
+
+// settleRest does what settle of count.bpf.c would with further frames: it takes the
+// corrupt ones that are still in doubt for what is missing, where it fits.
+func settleRest(st *countStream) (frames, octets uint64) {
+	for ; st.Settled != st.Doubted; st.Settled++ {
+		d := st.Doubtful[st.Settled%uint32(len(st.Doubtful))]
+		seq := st.Next - uint64(uint32(st.Next)-d.From) + uint64(d.Seq-d.From)
+		if seq >= st.Next {
+			continue
+		}
+		word, tag, bit := &st.Window[seq/32%uint64(len(st.Window))], seq/32<<32, uint64(1)<<(seq%32)
+		if *word>>32 > seq/32&0xffffffff {
+			continue // older than the window
+		}
+		if *word&^0xffffffff != tag {
+			*word = tag
+		}
+		if *word&bit != 0 {
+			continue
+		}
+		*word |= bit
+		frames, octets = frames+1, octets+uint64(d.Size)
+	}
+	st.Frames, st.Bytes = st.Frames+frames, st.Bytes+octets
+	return frames, octets
 }
 
 // known makes the sink's stream of the program's.

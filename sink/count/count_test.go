@@ -1,93 +1,54 @@
 package count_test
 
 import (
-	"net"
-	"net/netip"
+	"errors"
 	"testing"
-	"time"
 
-	"pktgen/frames"
-	"pktgen/gen"
-	"pktgen/gen/live"
 	"pktgen/internal/netdev"
 	"pktgen/internal/testnet"
+	"pktgen/internal/xdp"
 	"pktgen/lab"
-	"pktgen/ring"
-	"pktgen/ring/tpacket"
-	"pktgen/sink"
 	"pktgen/sink/count"
-	"pktgen/units"
 )
 
 func TestMain(m *testing.M) { testnet.Main(m) }
 
-func lookup(t testing.TB, r netdev.Ref) netdev.Info {
-	t.Helper()
-	info, err := netdev.Lookup(r)
+// TestObject: the objects that are built in were compiled from the source beside
+// them. What they count is tested where they are used, in cmd/pktgen.
+func TestObject(t *testing.T) {
+	if err := xdp.Compiled("count.bpf.c", "count_bpfel.o", "count_bpfeb.o"); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestTaken: a port has one program, and a second sink is told so.
+func TestTaken(t *testing.T) {
+	_, rx := testnet.Wire(t, lab.Options{})
+	info, err := netdev.Lookup(rx)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return info
-}
-
-func spec(size units.FrameSize) frames.Spec {
-	return frames.Spec{
-		Size: size, SrcMAC: net.HardwareAddr{2, 0, 0, 0, 0, 1}, DstMAC: net.HardwareAddr{2, 0, 0, 0, 0, 2},
-		Src: netip.MustParseAddr("198.18.0.1"), Dst: netip.MustParseAddr("198.18.0.2"),
-		SrcPort: 1024, DstPort: 9, Stamp: true, RunID: 77, StreamID: 5,
-	}
-}
-
-func open(t testing.TB, r netdev.Ref, cfg count.Config) *count.Sink {
-	t.Helper()
-	info := lookup(t, r)
-	cfg.Name, cfg.Index, cfg.MTU, cfg.Enter = r.Name, info.Index, info.MTU, r.Enter
-	s, err := count.Open(cfg)
+	cfg := count.Config{Name: rx.String(), Index: info.Index, MTU: info.MTU, Enter: rx.Enter}
+	first, err := count.Open(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		s.Stop()
-		if err := s.Wait().Err; err != nil {
-			t.Error(err)
-		}
-	})
-	return s
-}
-
-func TestLive(t *testing.T) {
-	tx, rx := testnet.Wire(t, lab.Options{})
-	for _, verify := range []bool{false, true} {
-		s := open(t, rx, count.Config{NoVerify: !verify})
-		s.Start()
-		tmpl, err := spec(64).Compile()
-		if err != nil {
-			t.Fatal(err)
-		}
-		g, err := live.Open(gen.Config{
-			Workers: 1, CPUs: []int{0}, Enter: tx.Enter, Duration: 2 * time.Second,
-			Open: func(worker int) (ring.TX, error) {
-				return tpacket.OpenTX(tpacket.TXOptions{Interface: tx.Name, Index: lookup(t, tx).Index, Queue: worker, MaxFrame: tmpl.Len()})
-			},
-			Template: func(i int) *frames.Template { return tmpl },
-		}, live.Port{Name: tx.Name, Index: lookup(t, tx).Index})
-		if err != nil {
-			t.Fatal(err)
-		}
-		g.Start()
-		rs := g.Wait()
-		if err := g.Close(3); err != nil {
-			t.Error(err)
-		}
-		time.Sleep(50 * time.Millisecond)
-		s.Stop()
-		r := s.Wait()
-		t.Logf("%+v %.3f M/s", rs[0], float64(rs[0].Sent)/float64(rs[0].LastNs-rs[0].FirstNs)*1e3)
-		t.Logf("%+v", r.Counts)
-		for _, st := range r.Streams {
-			t.Logf("%d lost %d %+v %+v", st.ID, st.Lost(), st.Latency.Summary(), st.Jitter.Summary())
-		}
+	if mode, _ := first.Mode(); mode != xdp.Native {
+		t.Errorf("a veth has it %s", mode)
+	}
+	if _, err := count.Open(cfg); !errors.Is(err, xdp.ErrTaken) || !errors.Is(err, count.ErrUnable) {
+		t.Errorf("a second sink: %v", err)
+	}
+	first.Stop()
+	if err := first.Wait().Err; err != nil {
+		t.Error(err)
+	}
+	again, err := count.Open(cfg)
+	if err != nil {
+		t.Fatalf("the port was given back: %v", err)
+	}
+	again.Stop()
+	if err := again.Wait().Err; err != nil {
+		t.Error(err)
 	}
 }
-
-var _ = sink.Open
