@@ -39,3 +39,14 @@ func Send(fd int, b []byte, flags int) unix.Errno {
 	_, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)), uintptr(flags), 0, 0)
 	return errno
 }
+
+// Getsockopt reads a socket option, of which there is a struct, into b, which is not
+// empty, and returns its length. Errors: getsockopt(2)'s.
+func Getsockopt(fd, level, opt int, b []byte) (int, error) {
+	n := uint32(len(b))
+	_, _, errno := unix.RawSyscall6(unix.SYS_GETSOCKOPT, uintptr(fd), uintptr(level), uintptr(opt), uintptr(unsafe.Pointer(&b[0])), uintptr(unsafe.Pointer(&n)), 0)
+	if errno != 0 {
+		return 0, errno
+	}
+	return int(n), nil
+}

@@ -75,3 +75,18 @@ func (m *Mem) word(off int) *uint32 {
 	}
 	return (*uint32)(p)
 }
+
+// Anonymous maps length octets that belong to no file, in large pages where the
+// kernel has them to spare. Errors are those of mmap(2).
+func Anonymous(length int) (*Mem, error) {
+	b, err := unix.Mmap(-1, 0, length, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		return nil, err
+	}
+	_ = unix.Madvise(b, unix.MADV_HUGEPAGE) // of small pages it is as good, and slower
+	return &Mem{b: b, mapped: true}, nil
+}
+
+// Addr is where the memory begins in this process, for structs of the kernel's in
+// which it is told so. Only mapped memory stays there.
+func (m *Mem) Addr() uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(m.b)))) }

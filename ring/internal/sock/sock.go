@@ -32,6 +32,17 @@ func Packet(name string, queue int) (*Socket, error) {
 	return s, nil
 }
 
+// XDP opens an AF_XDP socket that is not yet bound.
+func XDP(name string, queue int) (*Socket, error) {
+	s := &Socket{FD: -1, Name: name, Queue: queue}
+	fd, err := unix.Socket(unix.AF_XDP, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, s.Errorf("socket(AF_XDP)", err)
+	}
+	s.FD = fd
+	return s, nil
+}
+
 // Bind has the socket send and receive on an interface; protocol 0: receive nothing.
 func (s *Socket) Bind(ifindex int, protocol uint16) error {
 	err := unix.Bind(s.FD, &unix.SockaddrLinklayer{Protocol: hton16(protocol), Ifindex: ifindex})
