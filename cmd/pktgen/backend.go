@@ -15,6 +15,7 @@ import (
 	"pktgen/ring"
 	"pktgen/ring/gso"
 	"pktgen/ring/tpacket"
+	"pktgen/ring/xsk"
 	"pktgen/sink"
 	"pktgen/sink/count"
 	"pktgen/stats"
@@ -25,12 +26,13 @@ const (
 	backendAuto   = "auto"
 	backendPacket = "packet" // AF_PACKET rings
 	backendGSO    = "gso"    // many datagrams as one packet, which the kernel or the NIC cuts
+	backendXDP    = "xdp"    // AF_XDP rings
 	backendLive   = "live"   // XDP live frames
 	backendCount  = "count"  // an XDP program that counts
 )
 
 var (
-	sendBackends    = []string{backendAuto, backendPacket, backendGSO, backendLive}
+	sendBackends    = []string{backendAuto, backendPacket, backendGSO, backendXDP, backendLive}
 	receiveBackends = []string{backendAuto, backendPacket, backendCount}
 )
 
@@ -68,11 +70,14 @@ func (e *txEnd) candidates(cfg gen.Config) (names []string, why string) {
 	if e.t.qdisc {
 		return []string{backendPacket}, "the queueing discipline is asked for"
 	}
+	if e.launchClock != 0 {
+		return []string{backendPacket}, "launch times are asked for"
+	}
 	pps := e.load.Mean(e.t.duration) / float64(e.t.queues)
 	if !e.load.Unlimited() && pps <= packetEnough {
 		return []string{backendPacket}, "at this rate it sends each frame at its time"
 	}
-	if names = []string{backendGSO, backendPacket}; e.notGSO() != "" {
+	if names = []string{backendGSO, backendXDP, backendPacket}; e.notGSO() != "" {
 		names = names[1:]
 	}
 	if err := live.Able(cfg); err != nil {
@@ -123,10 +128,10 @@ func (e *txEnd) generator(spec frames.Spec, cfg gen.Config) (sender, error) {
 	for i, name := range names {
 		s, err := e.sender(name, spec, cfg)
 		if err == nil {
-			e.backend, e.reason = name, why
+			e.backend, e.reason = name, e.how(why)
 			return s, nil
 		}
-		if i == len(names)-1 || !errors.Is(err, live.ErrUnable) && !errors.Is(err, gso.ErrUnable) {
+		if i == len(names)-1 || !unable(err) {
 			return nil, e.explain(err)
 		}
 		why = err.Error()
@@ -134,8 +139,14 @@ func (e *txEnd) generator(spec frames.Spec, cfg gen.Config) (sender, error) {
 	panic("no backend to try")
 }
 
+// unable says that an error is of a backend that cannot be had here, or not for this.
+func unable(err error) bool {
+	return errors.Is(err, live.ErrUnable) || errors.Is(err, gso.ErrUnable) || errors.Is(err, xsk.ErrUnable)
+}
+
 // sender opens the workers of a backend.
 func (e *txEnd) sender(name string, spec frames.Spec, cfg gen.Config) (sender, error) {
+	e.mode = ""
 	if name == backendGSO {
 		if why := e.notGSO(); why != "" {
 			return nil, usageError{fmt.Errorf("--backend gso: %s", why)}
@@ -157,6 +168,8 @@ func (e *txEnd) sender(name string, spec frames.Spec, cfg gen.Config) (sender, e
 		return opened(gen.Open(cfg))
 	case backendGSO:
 		return e.gso(spec, cfg)
+	case backendXDP:
+		return e.xdp(cfg)
 	}
 	return e.live(cfg)
 }
@@ -178,6 +191,34 @@ func (e *txEnd) gso(spec frames.Spec, cfg gen.Config) (sender, error) {
 		})
 	}
 	return opened(gen.Open(cfg))
+}
+
+// xdp sends by AF_XDP rings, each of its own queue of the port.
+func (e *txEnd) xdp(cfg gen.Config) (sender, error) {
+	if n := max(e.info.TxQueues, e.info.RxQueues); e.t.queues > n {
+		return nil, withHint(fmt.Errorf("%v: %w: it has %d queues, and each of %d workers needs its own", e.info.Ref, xsk.ErrUnable, n, e.t.queues),
+			"use --queues %d, or make more of them with ethtool -L", n)
+	}
+	size := cfg.Template(0).Len()
+	cfg.Open = func(worker int) (ring.TX, error) {
+		tx, err := xsk.OpenTX(xsk.TXOptions{Interface: e.info.Ref.String(), Index: e.info.Index, Queue: worker, MaxFrame: size})
+		if err != nil {
+			return nil, err
+		}
+		if worker == 0 {
+			e.mode = mode(tx.Mode())
+		}
+		return tx, nil
+	}
+	return opened(gen.Open(cfg))
+}
+
+// how is why a backend sends, with its mode where it has one.
+func (e *txEnd) how(why string) string {
+	if e.mode == "" {
+		return why
+	}
+	return e.mode + ", " + why
 }
 
 // live sends from inside the kernel.
@@ -214,7 +255,7 @@ func (e *txEnd) explain(err error) error {
 		return usageError{withHint(err, "--backend packet sends every load; --backend auto takes what can")}
 	case errors.Is(err, live.ErrRefused) && e.info.Kind == "veth":
 		return withHint(err, "a veth takes them while its peer has an XDP program or GRO: receive there with --rx-backend count, or ethtool -K PEER gro on")
-	case errors.Is(err, live.ErrUnable), errors.Is(err, gso.ErrUnable):
+	case unable(err) && !errors.As(err, new(hinted)):
 		return withHint(err, "--backend packet sends on every interface; --backend auto takes what there is")
 	}
 	return err

@@ -16,7 +16,7 @@ import (
 
 // able are the sending backends that can do what flags ask for.
 func able(args string) (names []string) {
-	names = append(names, backendPacket)
+	names = append(names, backendPacket, backendXDP)
 	if !strings.Contains(args, "--refill") {
 		names = append(names, backendLive)
 		if !strings.Contains(args, "--udp-checksum-zero") && !strings.Contains(args, "--flows") {
@@ -73,7 +73,7 @@ func TestBackends(t *testing.T) {
 		"--queues 2", "--queues 2 --flows 3 --ipv6",
 	} {
 		for _, send := range able(args) {
-			if send == backendLive && strings.Contains(args, "9000") {
+			if (send == backendLive || send == backendXDP) && strings.Contains(args, "9000") {
 				continue // a page holds no such frame
 			}
 			for _, receive := range []string{backendPacket, backendCount} {
@@ -180,6 +180,8 @@ func TestBackendCannot(t *testing.T) {
 		{"--backend gso --flows 2", exitUsage, "ports"},
 		{"--backend gso --udp-checksum-zero", exitUsage, "checksum"},
 		{"--backend gso --refill", exitUsage, "headers"},
+		{"--backend xdp --queues 2", exitPrivilege, "use --queues 1"},
+		{"--backend xdp --size 9000", exitPrivilege, "frame of 8996 octets"},
 		{"--backend fast", exitUsage, "packet"},
 	} {
 		p := start(t, append(strings.Fields("tx --iface "+tx.String()+" --count 10"), strings.Fields(c.args)...)...)
@@ -201,11 +203,11 @@ func TestAutoFallsBack(t *testing.T) {
 	tx, _ := testnet.Wire(t, lab.Options{})
 	for args, want := range map[string]string{
 		"":                         backendGSO,
-		"--flows 2":                backendPacket,
+		"--flows 2":                backendXDP,
 		"--qdisc":                  backendPacket,
 		"--rate 10kpps":            backendPacket,
 		"--burst 4 --rate 400kpps": backendGSO,
-		"--refill":                 backendPacket,
+		"--refill":                 backendXDP,
 	} {
 		r := mustRun(t, append(strings.Fields("tx --json --count 1000 --iface "+tx.String()), strings.Fields(args)...)...)
 		if r.TX.Backend != want || r.TX.BackendReason == "" || r.TX.Frames != 1000 {

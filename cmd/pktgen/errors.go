@@ -10,12 +10,10 @@ import (
 
 	"pktgen/frames"
 	"pktgen/gen"
-	"pktgen/gen/live"
 	"pktgen/internal/netdev"
 	"pktgen/internal/xdp"
 	"pktgen/lab"
 	"pktgen/ring"
-	"pktgen/ring/gso"
 	"pktgen/sink/count"
 )
 
@@ -90,7 +88,7 @@ func classify(err error) (code int, hint string) {
 		return exitPrivilege, "this kernel lacks a feature that pktgen needs: AF_PACKET rings, Linux 4.20 or newer"
 	case errors.Is(err, xdp.ErrTaken):
 		return exitFailed, "ip link show tells which; ip link set IFACE xdp off takes it away"
-	case errors.Is(err, errNoLaunchTimes), errors.Is(err, live.ErrUnable), errors.Is(err, gso.ErrUnable), errors.Is(err, count.ErrUnable):
+	case errors.Is(err, errNoLaunchTimes), unable(err), errors.Is(err, count.ErrUnable):
 		return exitPrivilege, ""
 	case errors.Is(err, netdev.ErrNoHardwareStamps):
 		return exitPrivilege, "ethtool -T shows what the NIC notes; without --rx-time hardware the kernel's receive times serve"

@@ -28,6 +28,7 @@ type txEnd struct {
 	cpus        []int
 	gen         sender
 	backend     string       // that sends
+	mode        string       // of AF_XDP: copy or zero-copy
 	reason      string       // why that one
 	pass        *passing     // that the port needs for it; nil: nothing
 	unfinished  func() error // has the port take unfinished frames again, where it did; nil: as it was

@@ -57,7 +57,7 @@ func contenders() []contender {
 		return contender{name: name, cores: cores, program: "{pktgen}", args: strings.Fields("tx --iface {ns}/eth31 --size {size} --dst-mac 02:00:00:00:00:99 --duration 60s --queues " + strconv.Itoa(cores) + " --cpus {cpus} " + args)}
 	}
 	checked := func(name string, cores int) contender {
-		return contender{name: name, cores: cores, far: counts, program: "{pktgen}", args: strings.Fields("run --tx {ns}/eth31 --rx {far}/eth32 --size {size} --duration 60s --backend live --rx-backend count --queues " + strconv.Itoa(cores) + " --rx-queues 1 --cpus {cpus}")}
+		return contender{name: name, cores: cores, far: counts, program: "{pktgen}", args: strings.Fields("run --tx {ns}/eth31 --rx {far}/eth32 --size {size} --duration 60s --backend live --rx-backend count --queues " + strconv.Itoa(cores) + " --cpus {cpus}")}
 	}
 	theirs := func(name string, cores int, program, args string) contender {
 		return contender{name: name, cores: cores, program: program, args: strings.Fields(args), peer: true}
@@ -306,9 +306,6 @@ func (b *bench) expand(c contender) []string {
 	cpus := "0"
 	if c.cores == 2 {
 		cpus = "0,1"
-	}
-	if c.far == counts {
-		cpus += ",1" // the sink in the driver has no worker
 	}
 	with := strings.NewReplacer("{ns}", b.tx.Netns, "{far}", b.rx.Netns, "{cpus}", cpus, "{size}", b.files["size"], "{octets}", b.files["octets"],
 		"{payload}", b.files["payload"], "{trafgen}", b.files["trafgen"], "{pcap}", b.files["pcap"], "{hex}", b.files["hex"])
