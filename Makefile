@@ -51,7 +51,7 @@ fuzz:
 # Nanoseconds a frame of each part, then frames a second against other senders.
 bench: build
 	$(GO) test -run '^$$' -bench . -benchmem ./...
-	./scripts/bench/tx.sh
+	$(GO) run ./scripts/bench
 
 # How evenly frames arrive, beside other senders.
 bench-pacing: build
