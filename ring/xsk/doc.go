@@ -17,3 +17,5 @@
 // into. Completion ring: frames that it has sent. Position: counts entries of a ring
 // without end; one masked is an index.
 package xsk
+
+//go:generate ../../scripts/bpf2go.sh xsk xsk.bpf.c
