@@ -33,7 +33,7 @@ const (
 
 var (
 	sendBackends    = []string{backendAuto, backendPacket, backendGSO, backendXDP, backendLive}
-	receiveBackends = []string{backendAuto, backendPacket, backendCount}
+	receiveBackends = []string{backendAuto, backendPacket, backendXDP, backendCount}
 )
 
 // sender is a set of sending workers: gen.Generator, live.Sender.
@@ -310,6 +310,13 @@ func (e *rxEnd) open(own *sink.Own, fast bool) error {
 		}
 		why = err.Error()
 	}
+	if name == backendXDP {
+		s, err := e.xdpSink(own)
+		if err == nil {
+			e.sink, e.backend, e.reason = s, name, mode(e.xsk.Mode())+", "+why
+		}
+		return err
+	}
 	if fast && e.info.Kind == "veth" {
 		// A veth takes live frames while its peer has a program. Without one they
 		// are sent another way, which says why.
@@ -340,6 +347,30 @@ func (e *rxEnd) slower(own *sink.Own) error {
 	}
 	e.sink = nil
 	return e.open(own, false)
+}
+
+// xdpSink counts what AF_XDP rings receive: one worker reads those of all queues, for
+// a NIC may spread a stream over them.
+func (e *rxEnd) xdpSink(own *sink.Own) (*sink.Sink, error) {
+	cfg := sink.Config{
+		Workers: 1, CPUs: e.cpus, Enter: e.info.Ref.Enter, Own: own, MaxStreams: e.r.maxStreams, NoVerify: !e.r.verify,
+		Open: func(int) (ring.RX, error) {
+			all, err := xsk.OpenAll(xsk.RXOptions{
+				Interface: e.info.Ref.String(), Index: e.info.Index, MaxFrame: min(e.info.MTU+ethernetHeader+2*4, xsk.MaxReceived),
+			}, max(e.info.RxQueues, 1))
+			e.xsk = all
+			return all, err
+		},
+	}
+	if most := xsk.MaxReceived - ethernetHeader - 4; e.info.MTU > most {
+		return nil, withHint(fmt.Errorf("%v: %w: its MTU is %d", e.info.Ref, xsk.ErrUnable, e.info.MTU),
+			"AF_XDP takes frames of an MTU of up to %d; --rx-backend packet takes all", most)
+	}
+	s, err := sink.Open(cfg)
+	if unable(err) && !errors.Is(err, xdp.ErrTaken) {
+		err = withHint(err, "--rx-backend packet receives on every interface")
+	}
+	return s, err
 }
 
 func mode(where, why string) string {

@@ -75,7 +75,7 @@ func planCPUs(s *session, asked []int) error {
 // of.
 func (s *session) needsSocket(i int) bool {
 	asked := s.rx[i].r.backend
-	return asked == backendPacket || asked == backendAuto && (i >= len(s.tx) || s.tx[i].intends() != backendLive)
+	return asked == backendPacket || asked == backendXDP || asked == backendAuto && (i >= len(s.tx) || s.tx[i].intends() != backendLive)
 }
 
 // bestCPU is the index in free of the CPU for a queue: one that XPS maps to

@@ -78,7 +78,7 @@ func TestInjected(t *testing.T) {
 		}
 		return a
 	}
-	for _, receive := range []string{backendPacket, backendCount} {
+	for _, receive := range []string{backendPacket, backendXDP, backendCount} {
 		t.Run(receive, func(t *testing.T) {
 			tx, rx, end := forwarded(t, forwarder.Options{AB: plan})
 			r := mustRun(t, "run", "--tx", tx.String(), "--rx", rx.String(), "--rate", "5kpps", "--count", "3000", "--rx-backend", receive, "--json")
@@ -112,7 +112,7 @@ func TestInjected(t *testing.T) {
 func TestDelayLine(t *testing.T) {
 	const hold = 20 * time.Millisecond
 	held := func(uint64, []byte) forwarder.Action { return forwarder.Action{Hold: hold} }
-	for _, receive := range []string{backendPacket, backendCount} {
+	for _, receive := range []string{backendPacket, backendXDP, backendCount} {
 		t.Run(receive, func(t *testing.T) {
 			tx, rx, end := forwarded(t, forwarder.Options{AB: held})
 			r := mustRun(t, "run", "--tx", tx.String(), "--rx", rx.String(), "--rate", "1kpps", "--duration", "2s", "--rx-backend", receive, "--json")

@@ -17,6 +17,7 @@ import (
 	"pktgen/report"
 	"pktgen/ring"
 	"pktgen/ring/tpacket"
+	"pktgen/ring/xsk"
 	"pktgen/sink"
 	"pktgen/stats"
 )
@@ -50,6 +51,7 @@ type rxEnd struct {
 	nic       *netdev.HardwareStamps // nil: the kernel's receive times
 	tie       *phc.Tie
 	sink      receiver
+	xsk       *xsk.All // of the xdp backend
 	backend   string   // that receives
 	reason    string   // why that one
 	pass      *passing // that the peer needs to send live frames; nil: nothing
@@ -386,7 +388,10 @@ func variation(d *stats.DelayVariation) (*report.IPDV, *report.PDV) {
 
 // receiveTime is what noted the receive times.
 func (e *rxEnd) receiveTime() string {
-	if e.backend == backendCount {
+	switch {
+	case e.backend == backendXDP && e.xsk.Untimed() > 0:
+		return "reading"
+	case e.backend == backendXDP, e.backend == backendCount:
 		return "xdp"
 	}
 	if e.result == nil || e.result.Hardware == 0 {

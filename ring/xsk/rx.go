@@ -49,6 +49,7 @@ type RX struct {
 	seen     uint64 // frames that the kernel has put into the ring; at most 2^32 between two Drops
 	before   ring.KernelDrops
 	lost     error
+	untimed  uint64 // frames in front of which the program wrote no time
 }
 
 var _ ring.RX = (*RX)(nil)
@@ -167,6 +168,8 @@ func (r *RX) Frame(mem []byte, off int, f *ring.Frame) (next int, ok bool) {
 	f.TimeNs = r.nowNs
 	if ns := binary.NativeEndian.Uint64(mem[at-stampSize : at]); ns != 0 {
 		f.TimeNs = int64(ns) + r.epochNs
+	} else {
+		r.untimed++
 	}
 	f.Hardware, f.ChecksumPartial, f.VLAN, f.TPID = false, false, 0, 0
 	return off + 1, true
