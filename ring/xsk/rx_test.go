@@ -412,6 +412,32 @@ func TestDrops(t *testing.T) {
 	}
 }
 
+func TestOpenRXFails(t *testing.T) {
+	_, rxEnd := testnet.Wire(t, lab.Options{})
+	var large *xsk.TooLargeError
+	testnet.In(t, rxEnd, func() error {
+		_, err := xsk.OpenRX(xsk.RXOptions{Interface: "eth32", Queue: 2, Index: index(t, rxEnd), MaxFrame: 3841})
+		if !errors.As(err, &large) || !errors.Is(err, xsk.ErrUnable) || err.Error() != "eth32 queue 2: frame of 3841 octets: AF_XDP takes up to 3840" {
+			t.Error(err)
+		}
+		return nil
+	})
+	// A queue that the program does not know.
+	port := openPort(t, rxEnd, 1)
+	_, wide := testnet.Wire(t, lab.Options{Queues: 2})
+	testnet.In(t, wide, func() error {
+		rx, err := xsk.OpenRX(xsk.RXOptions{Interface: "eth32", Queue: 1, Index: index(t, wide), MaxFrame: 60, Slots: 64, Port: port})
+		if err != nil {
+			return err
+		}
+		defer rx.Close()
+		if err := rx.Start(); err == nil || err.Error() != "eth32 queue 1: XSKMAP: update: key too big for map: argument list too long" {
+			t.Error(err)
+		}
+		return nil
+	})
+}
+
 // TestReceiverLinkLost: a receiver that waits is told, by the interface's name.
 func TestReceiverLinkLost(t *testing.T) {
 	for _, c := range []struct {
@@ -516,4 +542,54 @@ func TestObjects(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+}
+
+// BenchmarkRX is a frame's way from a ring to another one: sent, received and looked at
+// by turns.
+func BenchmarkRX(b *testing.B) {
+	for _, slots := range []int{2048, xsk.DefaultRXSlots} {
+		b.Run(fmt.Sprintf("backend=xsk/size=64/slots=%d", slots), func(b *testing.B) {
+			txEnd, rxEnd := testnet.Wire(b, lab.Options{})
+			benchmarkRX(b, openTX(b, txEnd, xsk.TXOptions{MaxFrame: 60}), openRX(b, rxEnd, xsk.RXOptions{Slots: slots}))
+		})
+	}
+	b.Run("backend=tpacket/size=64", func(b *testing.B) {
+		txEnd, rxEnd := testnet.Wire(b, lab.Options{})
+		benchmarkRX(b, openTX(b, txEnd, xsk.TXOptions{MaxFrame: 60}), openPacket(b, rxEnd))
+	})
+}
+
+func benchmarkRX(b *testing.B, tx ring.TX, rx ring.RX) {
+	tmpl := compile(b, spec(64))
+	tx.Prefill(func(slot []byte) int { return copy(slot, tmpl.Bytes()) })
+	var f ring.Frame
+	var p frames.Parsed
+	took := func(wait time.Duration) (n int) {
+		for {
+			block, err := rx.Next(wait)
+			if err != nil {
+				return n
+			}
+			for block.Next(&f) {
+				frames.ParseStamp(f.Data, &p)
+				n++
+			}
+			rx.Release(block)
+		}
+	}
+	b.ResetTimer()
+	got := 0
+	for n := 0; n < b.N; {
+		slots := tx.Reserve(min(64, b.N-n))
+		tx.Commit(slots)
+		n += len(slots)
+		if err := tx.Kick(); err != nil && !errors.Is(err, ring.ErrBusy) {
+			b.Fatal(err)
+		}
+		got += took(0)
+	}
+	b.StopTimer()
+	got += took(10 * time.Millisecond)
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N), "ns/frame")
+	b.ReportMetric(float64(b.N-got), "lost")
 }

@@ -223,6 +223,9 @@ func (t *TX) advance() (moved bool) {
 // larger than the MTU would be dropped for ever: true says to go on without it.
 func (t *TX) dropped(moved bool) bool {
 	r := &t.sock.ring
+	if !moved && t.consumed == t.produced {
+		return false // there was none to take
+	}
 	if !moved {
 		t.consumed++ // which the kernel tells only of a call that has sent something
 	}
@@ -296,8 +299,10 @@ func (t *TX) Wait(max time.Duration) error {
 // lost asks for the state of the interface, of which a socket that is full learns
 // nothing.
 func (t *TX) lost() error {
-	if err := t.Kick(); err != nil && !errors.Is(err, ring.ErrBusy) {
-		return err
+	if errno := wakeErrno(t.sock.FD, unix.SYS_SENDTO); errno != 0 {
+		if _, err := t.kicked(errno); err != nil && !errors.Is(err, ring.ErrBusy) {
+			return err
+		}
 	}
 	return nil
 }

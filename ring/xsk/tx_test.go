@@ -247,3 +247,55 @@ func TestErrors(t *testing.T) {
 		}
 	}
 }
+
+// TestHostileDescriptors: whatever stands in the rings, no frame leads out of the
+// memory, a walk ends, and no chunk is given back that is not there.
+func TestHostileDescriptors(t *testing.T) {
+	g, err := rxLayout(1518, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &socket{Socket: &sock.Socket{FD: -1, Name: "mem0"}, umem: shm.Alloc(g.length())}
+	off := unix.XDPRingOffset{Producer: 0, Consumer: 64, Flags: 128, Desc: 192}
+	s.ring.view(shm.Alloc(192+g.slots*descSize), off, g.slots, descSize)
+	s.fill.view(shm.Alloc(192+g.slots*addrSize), off, g.slots, addrSize)
+	rx := &RX{sock: s, geo: g}
+	rx.view()
+	rnd := rand.New(rand.NewPCG(1, 2))
+	values := []uint64{0, 7, 8, 256, 2048, uint64(g.length()) - 1, uint64(g.length()), 1 << 31, 1<<32 - 1, 1 << 63, ^uint64(0)}
+	malformed := 0
+	for range 2000 {
+		for i := range uint32(g.slots) {
+			e := s.ring.entry(i)
+			binary.NativeEndian.PutUint64(e, values[rnd.IntN(len(values))]+uint64(rnd.IntN(3)))
+			binary.NativeEndian.PutUint32(e[8:], uint32(values[rnd.IntN(len(values))])+uint32(rnd.IntN(3)))
+		}
+		s.ring.producer.Store(rx.next + rnd.Uint32() | 1)
+		b, err := rx.Next(0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var f ring.Frame
+		n := 0
+		for ; b.Next(&f); n++ {
+			if len(f.Data) > g.length() {
+				t.Fatal(len(f.Data))
+			}
+		}
+		if b.Malformed() {
+			malformed++
+		}
+		if n > b.Len() || b.Len() > g.slots {
+			t.Fatalf("%d frames of %d", n, b.Len())
+		}
+		rx.Release(b)
+		for i := range uint32(g.slots) {
+			if a := binary.NativeEndian.Uint64(s.fill.addr(i)); a >= uint64(g.length()) || a%uint64(g.chunk) != 0 {
+				t.Fatalf("chunk %#x", a)
+			}
+		}
+	}
+	if malformed < 1000 {
+		t.Errorf("%d malformed", malformed)
+	}
+}

@@ -2,6 +2,7 @@ package shm_test
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"math"
 	"os"
@@ -116,6 +117,51 @@ func TestAlloc(t *testing.T) {
 		for i := range b {
 			b[i] = 1
 		}
+	}
+}
+
+// TestAnonymous: it is ours alone, zeroed, and where it says that it is.
+func TestAnonymous(t *testing.T) {
+	page := os.Getpagesize()
+	m, err := shm.Anonymous(2 * page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(m.Bytes(0, m.Len()), make([]byte, 2*page)) || m.Len() != 2*page {
+		t.Error("it is not zero")
+	}
+	copy(m.Bytes(page, 4), "wire")
+	// A second source of where it is: the process's own memory, by address.
+	f, err := os.Open("/proc/self/mem")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	b := make([]byte, 4)
+	if _, err := f.ReadAt(b, int64(m.Addr())+int64(page)); err != nil || string(b) != "wire" {
+		t.Errorf("%q, %v", b, err)
+	}
+	if err := m.Unmap(); err != nil {
+		t.Error(err)
+	}
+	if _, err := shm.Anonymous(0); !errors.Is(err, unix.EINVAL) {
+		t.Errorf("no octets: %v", err)
+	}
+}
+
+func TestGetsockopt(t *testing.T) {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	b := make([]byte, 16)
+	n, err := shm.Getsockopt(fd, unix.SOL_SOCKET, unix.SO_TYPE, b)
+	if err != nil || n != 4 || binary.NativeEndian.Uint32(b) != unix.SOCK_DGRAM {
+		t.Errorf("%d octets, % x, %v", n, b, err)
+	}
+	if _, err := shm.Getsockopt(fd, unix.SOL_SOCKET, -1, b); !errors.Is(err, unix.ENOPROTOOPT) {
+		t.Errorf("no such option: %v", err)
 	}
 }
 
