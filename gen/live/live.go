@@ -237,12 +237,11 @@ func (s *Sender) constants(spec *ebpf.CollectionSpec) error {
 	if err != nil {
 		return err
 	}
-	mono, real := clock.Both()
 	for name, v := range map[string]any{
 		liveVarLength: uint32(len(proto)), liveVarHeaderWords: uint32(words), liveVarHeader: header64,
 		liveVarStampAt: uint32(f.Stamp), liveVarPortAt: uint32(f.Port), liveVarChecksumAt: uint32(f.Checksum),
 		liveVarFirstPort: uint32(f.FirstPort), liveVarPorts: f.Ports,
-		liveVarEpochNs:    real - mono - s.kernel,
+		liveVarEpochNs:    clock.Epoch(),
 		liveVarPaceFrames: num, liveVarPaceNs: den, liveVarWorkers: uint32(s.cfg.Workers),
 	} {
 		if err := spec.Variables[name].Set(v); err != nil {

@@ -42,6 +42,23 @@ func Kernel() int64 {
 	return offset
 }
 
+// Epoch is CLOCK_REALTIME less CLOCK_MONOTONIC, ns: the same at every call, within the
+// time of a reading, until the system's clock is set.
+func Epoch() int64 {
+	var offset int64
+	least := int64(math.MaxInt64)
+	for range 20 { // one of them is not interrupted
+		var before, real, after unix.Timespec
+		_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &before)
+		_ = unix.ClockGettime(unix.CLOCK_REALTIME, &real)
+		_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &after)
+		if took := after.Nano() - before.Nano(); took < least {
+			least, offset = took, real.Nano()-before.Nano()-took/2
+		}
+	}
+	return offset
+}
+
 // Scales is one reading of the clocks that tell, against one another, what
 // happened to the host between two of them.
 type Scales struct{ monoNs, bootNs, realNs int64 }

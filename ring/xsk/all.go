@@ -3,6 +3,7 @@ package xsk
 import (
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -12,7 +13,8 @@ import (
 
 // All is the RX rings of all queues of an interface, as one: its program (Port) gives
 // a ring the frames of its own queue alone, and whoever reads a stream is to see
-// all of it. Frames of several queues come in the order in which they are read.
+// all of it. Frames of several queues come in the order in which they arrived, but for
+// those that one queue brings late.
 //
 // It implements ring.RX, and is owned as one.
 type All struct {
@@ -87,23 +89,15 @@ func (a *All) Next(wait time.Duration) (*ring.Block, error) {
 		return a.rings[0].Next(wait)
 	}
 	for end := time.Now().Add(wait); ; {
-		for range a.rings {
-			if a.at++; a.at == len(a.rings) {
-				a.at = 0
-			}
-			if r := a.rings[a.at]; r.sock.ring.producer.Load() != r.next {
-				return r.Next(0)
-			}
+		if b := a.eldest(); b != nil {
+			return b, nil
 		}
 		ts := unix.NsecToTimespec(int64(min(max(time.Until(end), 0), lookAtLink)))
 		if _, err := unix.Ppoll(a.polls, &ts, nil); err != nil && err != unix.EINTR {
 			return nil, a.rings[0].sock.Errorf("poll", err)
 		}
-		for i, p := range a.polls {
-			if p.Revents != 0 {
-				a.at = i
-				return a.rings[i].Next(0)
-			}
+		if b := a.eldest(); b != nil {
+			return b, nil
 		}
 		if err := a.rings[0].link(); err != nil {
 			return nil, err
@@ -112,6 +106,35 @@ func (a *All) Next(wait time.Duration) (*ring.Block, error) {
 			return nil, ring.ErrTimeout
 		}
 	}
+}
+
+// eldest lends those frames of one ring that arrived before all others'; nil where none
+// waits.
+func (a *All) eldest() *ring.Block {
+	first, second := uint64(math.MaxUint64), uint64(math.MaxUint64) // times of the rings' next frames
+	found := false
+	for i, r := range a.rings {
+		if r.waiting() == 0 {
+			continue
+		}
+		switch at := r.arrived(0); {
+		case !found || at < first:
+			if found {
+				second = first
+			}
+			first, found, a.at = at, true, i
+		case at < second:
+			second = at
+		}
+	}
+	if !found {
+		return nil
+	}
+	r, n := a.rings[a.at], uint32(1)
+	for n < r.waiting() && r.arrived(n) <= second {
+		n++
+	}
+	return r.take(n)
 }
 
 // Release implements ring.RX.

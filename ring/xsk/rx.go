@@ -45,8 +45,7 @@ type RX struct {
 	next     uint32 // position in the RX ring of the first frame of the next block
 	returned uint32 // position in the fill ring
 	block    ring.Block
-	epochNs  int64  // CLOCK_REALTIME less CLOCK_MONOTONIC, as of the block
-	kernelNs int64  // CLOCK_MONOTONIC less clock.Mono
+	epochNs  int64  // CLOCK_REALTIME less CLOCK_MONOTONIC
 	nowNs    int64  // when the block was read, ns since the Unix epoch
 	seen     uint64 // frames that the kernel has put into the ring; at most 2^32 between two Drops
 	before   ring.KernelDrops
@@ -70,7 +69,7 @@ func OpenRX(o RXOptions) (*RX, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &RX{sock: s, port: o.Port, geo: g, kernelNs: clock.Kernel()}
+	r := &RX{sock: s, port: o.Port, geo: g, epochNs: clock.Epoch()}
 	r.view()
 	return r, nil
 }
@@ -109,13 +108,32 @@ func (r *RX) Next(wait time.Duration) (*ring.Block, error) {
 		}
 		n = r.sock.ring.producer.Load() - r.next
 	}
+	return r.take(n), nil
+}
+
+// waiting is the number of frames that have arrived and are not yet lent.
+func (r *RX) waiting() uint32 {
+	return min(r.sock.ring.producer.Load()-r.next, maxBlock, r.sock.ring.mask+1)
+}
+
+// arrived is the time that the program wrote for frame i of those waiting,
+// CLOCK_MONOTONIC in ns; 0 where it did not.
+func (r *RX) arrived(i uint32) uint64 {
+	addr := binary.NativeEndian.Uint64(r.sock.ring.entry(r.next + i)[descAddr:])
+	if addr < stampSize || addr > uint64(len(r.mem)) {
+		return 0
+	}
+	return binary.NativeEndian.Uint64(r.mem[addr-stampSize : addr])
+}
+
+// take lends the next n frames, which wait, or as many as a block holds.
+func (r *RX) take(n uint32) *ring.Block {
 	n = min(n, maxBlock, r.sock.ring.mask+1)
-	mono, real := clock.Both()
-	r.nowNs, r.epochNs = real, real-mono-r.kernelNs
+	_, r.nowNs = clock.Both()
 	r.block.Load(r, r.mem, int(r.next), int(n))
 	r.block.Index = int(n)
 	r.next += n
-	return &r.block, nil
+	return &r.block
 }
 
 // lookAtLink is how often a ring that waits asks whether the interface is up: an

@@ -104,9 +104,8 @@ func (s *Sink) load() error {
 	spec.Maps[countMapByCpu].MaxEntries = uint32(s.cpus)
 	spec.Maps[countMapStreams].MaxEntries = uint32(cfg.MaxStreams)
 	spec.Maps[countMapIndexOf].MaxEntries = uint32(cfg.MaxStreams)
-	mono, real := clock.Both()
 	constants := map[string]any{
-		countVarEpochNs: real - mono - clock.Kernel(), countVarMaxStreams: uint32(cfg.MaxStreams),
+		countVarEpochNs: clock.Epoch(), countVarMaxStreams: uint32(cfg.MaxStreams),
 		countVarVerify: number(!cfg.NoVerify), countVarFrags: number(cfg.MTU > onePiece),
 	}
 	if o := cfg.Own; o != nil {
