@@ -14,6 +14,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"pktgen/internal/netdev"
 	"pktgen/internal/testnet"
@@ -151,15 +152,17 @@ func frame(size int, etherType uint16, number uint32) []byte {
 const local = 0x88b6 // EtherType for local experiments, IEEE 802 clause 9
 
 // TestFramesArrive: every frame of every size, whole, once and in order, and as
-// many as the kernel says.
+// many as the kernel says at both ends, through the first queue and another.
 func TestFramesArrive(t *testing.T) {
 	const total = 10_000
-	for _, c := range []struct{ size, mtu int }{
-		{60, 1500}, {61, 1500}, {64, 1500}, {65, 1500}, {590, 1500}, {1514, 1500}, {2048, 9000}, {2049, 9000}, {xsk.MaxFrame, 9000},
+	for _, c := range []struct{ size, mtu, queue int }{
+		{60, 1500, 0}, {61, 1500, 0}, {64, 1500, 0}, {65, 1500, 0}, {590, 1500, 0}, {1514, 1500, 0},
+		{2048, 9000, 0}, {2049, 9000, 0}, {xsk.MaxFrame, 9000, 0},
+		{60, 1500, 1}, {1514, 1500, 1}, {xsk.MaxFrame, 9000, 1},
 	} {
-		t.Run(fmt.Sprintf("size=%d", c.size), func(t *testing.T) {
-			txEnd, rxEnd := testnet.Wire(t, lab.Options{MTU: c.mtu})
-			tx := openTX(t, txEnd, xsk.TXOptions{MaxFrame: c.size, Slots: 200})
+		t.Run(fmt.Sprintf("size=%d/queue=%d", c.size, c.queue), func(t *testing.T) {
+			txEnd, rxEnd := testnet.Wire(t, lab.Options{MTU: c.mtu, Queues: 2})
+			tx := openTX(t, txEnd, xsk.TXOptions{MaxFrame: c.size, Slots: 200, Queue: c.queue})
 			rx := openPacket(t, rxEnd)
 
 			// Frame n ends with some of noise, from another place each time.
@@ -258,7 +261,8 @@ func TestSlotsKeepFrames(t *testing.T) {
 	}
 }
 
-// TestQueues: each ring sends through its queue, and all at once lose nothing.
+// TestQueues: each ring sends through its queue, and all at once lose nothing, by
+// the counters of either end.
 func TestQueues(t *testing.T) {
 	const queues, total = 2, 200_000
 	txEnd, rxEnd := testnet.Wire(t, lab.Options{Queues: queues})
@@ -276,6 +280,12 @@ func TestQueues(t *testing.T) {
 	}
 	if n := counters(t, txEnd).TxPackets; n != queues*total {
 		t.Errorf("the kernel has sent %d, want %d", n, queues*total)
+	}
+	// The driver counts what its program drops as received, once it has come to it.
+	for end := time.Now().Add(patience); counters(t, rxEnd).RxPackets != queues*total; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("the other end has received %d, want %d", counters(t, rxEnd).RxPackets, queues*total)
+		}
 	}
 }
 
@@ -558,6 +568,46 @@ func TestOpenFails(t *testing.T) {
 			return nil
 		})
 	}
+}
+
+// TestNoMemory: without privilege the memory of a ring is bounded (RLIMIT_MEMLOCK),
+// and the error says how much was asked for.
+func TestNoMemory(t *testing.T) {
+	txEnd, _ := testnet.Wire(t, lab.Options{})
+	i := index(t, txEnd)
+	var before unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &before); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_MEMLOCK, &unix.Rlimit{Cur: 1 << 20, Max: before.Max}); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := unix.Setrlimit(unix.RLIMIT_MEMLOCK, &before); err != nil {
+			t.Error(err)
+		}
+	}()
+	testnet.In(t, txEnd, func() error {
+		hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+		var caps [2]unix.CapUserData
+		if err := unix.Capget(&hdr, &caps[0]); err != nil {
+			return err
+		}
+		had := caps
+		caps[0].Effective &^= 1 << unix.CAP_IPC_LOCK
+		if err := unix.Capset(&hdr, &caps[0]); err != nil { // this thread's alone
+			return err
+		}
+		tx, err := xsk.OpenTX(xsk.TXOptions{Interface: "eth31", Index: i, Queue: 0, MaxFrame: 4096, Slots: 4096})
+		if err == nil {
+			tx.Close()
+		}
+		const want = "eth31 queue 0: XDP_UMEM_REG of 16 MiB: no buffer space available"
+		if err == nil || err.Error() != want || !errors.Is(err, unix.ENOBUFS) || errors.Is(err, xsk.ErrUnable) {
+			t.Errorf("%v, want %s", err, want)
+		}
+		return unix.Capset(&hdr, &had[0])
+	})
 }
 
 // TestWait: a ring with free slots may be written to at once.
