@@ -196,8 +196,12 @@ func TestBackendCannot(t *testing.T) {
 		}
 	}
 	untouched(t, tx, rx)
+	p := start(t, "run", "--round-trip", "--tx", tx.String(), "--rx-backend", "count", "--count", "10")
+	if code := p.wait(5 * time.Second); code != exitUsage || !strings.Contains(p.stderr.String(), "come back") {
+		t.Errorf("round trips: exit code %d\n%s", code, p.stderr.String())
+	}
 	takesLive(t, rx)
-	p := start(t, "rx", "--iface", rx.String(), "--backend", "count", "--count", "1")
+	p = start(t, "rx", "--iface", rx.String(), "--backend", "count", "--count", "1")
 	if code := p.wait(5 * time.Second); code != 1 || !strings.Contains(p.stderr.String(), "another XDP program") || !strings.Contains(p.stderr.String(), "hint: ip link show") {
 		t.Errorf("a port with a program: exit code %d\n%s", code, p.stderr.String())
 	}

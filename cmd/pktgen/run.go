@@ -83,6 +83,9 @@ func runAction(c *cli.Context) (err error) {
 	if !t.stamp {
 		return withHint(usagef("--no-stamp: without the stamp the receiver knows none of the frames"), "pktgen tx sends such frames; the ports' counters tell of them")
 	}
+	if t.roundTrip && r.backend == backendCount {
+		return usagef("--rx-backend count with --round-trip: it does not know frames that have come back")
+	}
 	if len(txs) != len(rxs) {
 		return usagef("%d sending interfaces, but %d receiving ones: give as many of each", len(txs), len(rxs))
 	}
