@@ -21,13 +21,13 @@ demo: build
 # at a time: they send and receive, and would disturb each other. None from the
 # cache: it knows neither the kernel nor the programs and scripts that they run.
 test:
-	$(GO) test -count=1 -p 1 ./...
+	$(GO) test -count=1 -p 1 -timeout 40m ./...
 	$(MAKE) race
 
 # The race detector needs cgo and a C compiler, for the tests only. What
 # measures raw speed leaves itself out of it.
 race:
-	CGO_ENABLED=1 $(GO) test -race -count=1 -p 1 ./...
+	CGO_ENABLED=1 $(GO) test -race -count=1 -p 1 -timeout 40m ./...
 
 lint:
 	@test -z "$$(gofmt -l .)" || { echo "not gofmt'ed:"; gofmt -l .; exit 1; }
