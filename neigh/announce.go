@@ -1,9 +1,12 @@
 package neigh
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // announcements and their distance are those of an ARP announcement (RFC 5227,
@@ -12,6 +15,7 @@ import (
 const (
 	announcements    = 2
 	announceInterval = 20 * time.Millisecond
+	announceTries    = 10 // the full queues of a loaded machine among them
 )
 
 // Announce tells everybody on the link, unasked, that ifi.MAC has an address: the
@@ -24,13 +28,20 @@ func Announce(ifi Iface, ip netip.Addr, tag *VLAN) error {
 	}
 	defer s.close()
 	frame := announce(ifi.MAC, ip.Unmap().WithZone(""), tag)
-	for i := range announcements {
-		if i > 0 {
-			time.Sleep(announceInterval)
+	said := 0
+	for range announceTries {
+		err = s.write(frame)
+		if err == nil {
+			if said++; said == announcements {
+				return nil
+			}
+		} else if !errors.Is(err, unix.ENOBUFS) { // a full queue: the next try may find room
+			break
 		}
-		if err := s.write(frame); err != nil {
-			return fmt.Errorf("%s: announce %v: %w", ifi.Name, ip, err)
-		}
+		time.Sleep(announceInterval)
 	}
-	return nil
+	if said > 0 { // once is enough for a switch to learn
+		return nil
+	}
+	return fmt.Errorf("%s: announce %v: %w", ifi.Name, ip, err)
 }
